@@ -1,0 +1,90 @@
+"""The table of commands, and the application made from it."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from evalstop.cli.output import version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["COMMANDS", "application"]
+
+
+class Entry(NamedTuple):
+    """One command.
+
+    Attributes:
+        target: ``module:attribute`` of its function, or of a ``typer.Typer`` for a group.
+        help: its line in the list of commands.
+        panel: heading it stands under in that list.
+    """
+
+    target: str
+    help: str
+    panel: str
+
+
+COMMANDS: dict[str, Entry] = {}
+"""Every command in the order of the help."""
+
+
+def application(words: Sequence[str]) -> typer.Typer:
+    """Return the application with the command that ``words`` name loaded, the others listed."""
+    app = typer.Typer(
+        name="evalstop",
+        help="Stop fine-tuning runs whose held-out quality is falling, keep their best "
+        "checkpoint, free their GPUs.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    load_all = "_EVALSTOP_COMPLETE" in os.environ
+    for name, entry in COMMANDS.items():
+        target = _load(entry) if load_all or name == chosen else _unloaded
+        if isinstance(target, typer.Typer):
+            app.add_typer(
+                target,
+                name=name,
+                help=entry.help,
+                rich_help_panel=entry.panel,
+                no_args_is_help=True,
+            )
+        else:
+            app.command(name, short_help=entry.help, rich_help_panel=entry.panel)(target)
+    return app
+
+
+def _load(entry: Entry) -> Callable[..., None] | typer.Typer:
+    module, attribute = entry.target.split(":")
+    loaded: Callable[..., None] | typer.Typer = getattr(import_module(module), attribute)
+    return loaded
+
+
+def _unloaded() -> None:
+    """Stand for a command in the list of commands; never called."""
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- Typer's callback form
+    if wanted:
+        typer.echo(f"evalstop {version()}")
+        raise typer.Exit
+
+
+def _root(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,134 @@
+import json
+import subprocess
+import sys
+import types
+
+import pytest
+import typer
+
+from evalstop.cli import commands, main
+from evalstop.cli.output import fit, number, print_table, write_json
+from evalstop.core.errors import EvalStopError, InputError, MissingExtraError, ReadError
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Install a command `try` that runs the function given."""
+
+    def install(function):
+        module = types.ModuleType("evalstop_cli_try")
+        module.run = function
+        monkeypatch.setitem(sys.modules, "evalstop_cli_try", module)
+        monkeypatch.setitem(
+            commands.COMMANDS, "try", commands.Entry("evalstop_cli_try:run", "Try it.", "Tests")
+        )
+        monkeypatch.setitem(
+            commands.COMMANDS, "other", commands.Entry("no_such_module:run", "Other.", "Tests")
+        )
+
+    return install
+
+
+def raising(error):
+    def run() -> None:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (InputError("wanted X, got Y"), 2, "wanted X, got Y"),
+        (ReadError("a.csv:3", "no number"), 2, "a.csv:3: no number"),
+        (MissingExtraError("tensorboard", "tensorboard"), 2, "evalstop[tensorboard]"),
+        (EvalStopError("lost"), 1, "lost"),
+        (PermissionError(13, "Permission denied", "x"), 1, "Permission denied"),
+        (ZeroDivisionError("oops"), 1, "EVALSTOP_TRACEBACK=1"),
+        (typer.Exit(1), 1, ""),
+        (typer.BadParameter("bad"), 2, "bad"),
+    ],
+)
+def test_errors_become_a_line_and_an_exit_code(command, capsys, error, code, words):
+    command(raising(error))
+    assert main(["try"]) == code
+    out, err = capsys.readouterr()
+    assert words in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_an_interrupt_is_clean(command, capsys):
+    command(raising(KeyboardInterrupt()))
+    assert main(["try"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_unexpected_errors_show_their_stack_on_request(command, monkeypatch):
+    monkeypatch.setenv("EVALSTOP_TRACEBACK", "1")
+    command(raising(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        main(["try"])
+
+
+def test_help_lists_commands_without_importing_them(command, capsys):
+    command(lambda: None)
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "Try it." in out
+    assert "Other." in out
+
+
+def test_success_version_and_an_unknown_command(command, capsys):
+    command(lambda: typer.echo("done"))
+    assert main(["try"]) == 0
+    assert capsys.readouterr().out == "done\n"
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("evalstop ")
+    assert main(["tri"]) == 2
+    assert "try" in capsys.readouterr().err
+
+
+def test_a_group_of_commands_is_mounted(command, capsys):
+    group = typer.Typer()
+    group.callback()(lambda: None)
+    group.command("sub")(lambda: typer.echo("sub ran"))
+    command(group)
+    assert main(["try", "sub"]) == 0
+    assert capsys.readouterr().out == "sub ran\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    program = (
+        "import sys; from evalstop.cli import main, commands\n"
+        "import types; m = types.ModuleType('m'); sys.modules['m'] = m\n"
+        "m.run = lambda: [print('x' * 1000) for _ in range(10_000)] and None\n"
+        "commands.COMMANDS['try'] = commands.Entry('m:run', '', '')\n"
+        "sys.exit(main(['try']))\n"
+    )
+    process = subprocess.run(
+        f'{sys.executable} -c "{program}" | head -1',
+        shell=True,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert process.stdout.startswith("xxx")
+    assert process.stderr == ""
+
+
+def test_json_holds_no_nan(capsys):
+    write_json({"a": float("nan"), "b": [float("inf")]})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None]}
+
+
+def test_tables_are_plain_when_piped(capsys):
+    print_table("Title", ["name", "value"], [["[a]", number(0.123456)], ["b", number(None)]])
+    assert capsys.readouterr().out == "Title\nname\tvalue\n[a]\t0.1235\nb\t-\n\n"
+
+
+def test_long_names_lose_their_middle():
+    assert fit("short") == "short"
+    assert len(fit("x" * 100, 20)) == 20
+    assert fit("first/" + "x" * 100 + "/last", 20).endswith("/last")
