@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (EvalStopError, OSError) as error:
         print(f"evalstop: {error}", file=sys.stderr)  # noqa: T201 -- the command line's last word
         return _USAGE if isinstance(error, (InputError, MissingExtraError)) else _FAILURE
-    except Exception as error:  # noqa: BLE001 -- a user sees one line, not our stack
+    except Exception as error:  # a user sees one line, not our stack
         if os.environ.get("EVALSTOP_TRACEBACK"):
             raise
         print(  # noqa: T201 -- the command line's last word
