@@ -5,6 +5,11 @@
     │   ├── SpecError       a rule, scheduler or scenario is not written as it should be
     │   └── ReadError       a file or a tracker cannot be read
     ├── MissingExtraError   a command needs an optional dependency (exit code 2)
+    ├── StoreError          the log cannot be written or read now (disk full, database gone)
+    │   ├── StoreConflictError  another controller writes this log
+    │   └── SchemaError     the store was written by a newer or unknown evalstop
+    ├── BackendError        a backend refused a command or did not answer
+    ├── TornCheckpointError a folder is not a complete checkpoint
     ├── IllegalEventError   a driver sent a fact that cannot follow the ones before: a bug, loudly
     └── IllegalActionError  a policy answered with something impossible: a bug, loudly
 
@@ -14,13 +19,18 @@ A message says what was expected, what came, and what to do. Callers that act al
 from __future__ import annotations
 
 __all__ = [
+    "BackendError",
     "EvalStopError",
     "IllegalActionError",
     "IllegalEventError",
     "InputError",
     "MissingExtraError",
     "ReadError",
+    "SchemaError",
     "SpecError",
+    "StoreConflictError",
+    "StoreError",
+    "TornCheckpointError",
 ]
 
 
@@ -54,6 +64,31 @@ class MissingExtraError(EvalStopError, ImportError):
             f"run `pip install 'evalstop[{extra}]'`"
         )
         self.extra = extra
+
+
+class StoreError(EvalStopError):
+    """The log cannot be written or read now; nothing was written."""
+
+
+class StoreConflictError(StoreError):
+    """A sequence is taken already: another controller writes this log."""
+
+
+class SchemaError(StoreError):
+    """The store was written by a newer evalstop, or is none of ours."""
+
+
+class BackendError(EvalStopError):
+    """A backend refused a command or did not answer in time; it may be tried again."""
+
+
+class TornCheckpointError(EvalStopError):
+    """A folder is not a complete checkpoint; carries its path and what is missing."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: not a complete checkpoint: {problem}")
+        self.path = path
+        self.problem = problem
 
 
 class IllegalEventError(EvalStopError):
