@@ -1,0 +1,96 @@
+"""Between lists of Python objects and flat columns: how `Workload` stores what may be absent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "flat_floats",
+    "flat_integers",
+    "index_of",
+    "known",
+    "nested",
+    "optional_column",
+    "optional_floats",
+    "optional_integers",
+    "ragged",
+]
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+
+_NAN = float("nan")
+
+
+def flat_floats(values: Iterable[float]) -> Floats:
+    """Return a float64 column."""
+    return np.fromiter(values, dtype=np.float64)
+
+
+def flat_integers(values: Iterable[int]) -> Integers:
+    """Return an int64 column."""
+    return np.fromiter(values, dtype=np.int64)
+
+
+def index_of(names: Sequence[str]) -> tuple[tuple[str, ...], Integers]:
+    """Return the distinct names in order of first use, and each entry's index into them."""
+    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return tuple(place), flat_integers(place[name] for name in names)
+
+
+def optional_floats(values: Sequence[float | None]) -> Floats | None:
+    """Return a column with NaN for None; None where all are."""
+    if all(value is None for value in values):
+        return None
+    return flat_floats(_NAN if value is None else value for value in values)
+
+
+def optional_integers(values: Sequence[int | None]) -> Integers | None:
+    """Return a column with 0 for None; None where all are."""
+    if all(value is None for value in values):
+        return None
+    return flat_integers(value or 0 for value in values)
+
+
+def ragged(rows: Sequence[Sequence[float] | None], counts: Sequence[int]) -> Floats | None:
+    """Return rows of the given lengths end to end, NaN for absent ones; None where all are."""
+    if all(row is None for row in rows):
+        return None
+    whole = [
+        [_NAN] * count if row is None else row for row, count in zip(rows, counts, strict=True)
+    ]
+    return flat_floats(value for row in whole for value in row)
+
+
+def nested(
+    rows: Sequence[Sequence[Sequence[float]] | None], counts: Sequence[int]
+) -> tuple[Integers | None, Floats | None]:
+    """Return bounds and entries of lists of lists; an absent row is one 0 for each evaluation."""
+    if all(row is None for row in rows):
+        return None, None
+    whole: list[Sequence[float]] = []
+    for row, count in zip(rows, counts, strict=True):
+        whole.extend([(0.0,)] * count if row is None else row)
+    lengths = np.cumsum([0, *map(len, whole)], dtype=np.int64)
+    return lengths, flat_floats(value for entry in whole for value in entry)
+
+
+def optional_column(column: NDArray[Any] | None, start: int, stop: int) -> list[Any] | None:
+    """Return part of a column as Python objects; None where there is no such column."""
+    return None if column is None else column[start:stop].tolist()
+
+
+def known(column: list[float] | None, low: int, high: int) -> list[float] | None:
+    """Return one job's part of a column; None where it holds NaN only, and is not empty."""
+    if column is None:
+        return None
+    part = column[low:high]
+    if part and part[0] != part[0] and all(value != value for value in part):  # noqa: PLR0124 -- NaN test without a call
+        return None
+    return part

@@ -1,0 +1,294 @@
+"""Jobs with their hidden truth, and a million of them in flat arrays.
+
+Nothing in this file ever reaches a policy or a detector: they are given `SimJob.spec` and the
+evaluations that have arrived, by the simulator, and the layers forbid them to import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from evalstop.core.errors import InputError
+from evalstop.core.job import JobSpec
+from evalstop.workloads.flat import (
+    flat_floats,
+    flat_integers,
+    index_of,
+    known,
+    nested,
+    optional_column,
+    optional_floats,
+    optional_integers,
+    ragged,
+)
+
+__all__ = ["SimJob", "Workload"]
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+Integers: TypeAlias = NDArray[np.integer[Any]]
+
+_CHUNK = 1024
+"""Jobs turned into Python objects at a time: numpy's `tolist` is far cheaper than single items."""
+
+_PER_EVAL = ("eval_offsets", "eval_steps", "scores", "true_scores")
+_PER_EVAL_OPTIONAL = ("stderrs", "proxies", "losses")
+
+
+class SimJob(Struct, frozen=True, kw_only=True):
+    """One job and the truth about it, known to the simulator alone.
+
+    Offsets and durations are seconds of service on ``spec.gpus`` GPUs, so they do not move when
+    the job waits or is preempted. Sequences over evaluations have one entry an evaluation.
+
+    Attributes:
+        spec: what the tenant submits, the only part that policies may see.
+        submit_s: time of submission in seconds.
+        duration_s: true total service.
+        eval_offsets: service at which each evaluated checkpoint is made, increasing; the last
+            may equal ``duration_s``.
+        eval_steps: training step of each checkpoint.
+        scores: observed, noisy scores, higher is better; NaN where the evaluation gave none.
+        true_scores: the same without noise.
+        stderrs: reported standard error of each score; None if the reporter knows none.
+        proxies: training reward at each checkpoint; None if not reported.
+        losses: training loss at each checkpoint; None if not reported.
+        deliveries: for each evaluation the delays in seconds after which its report arrives: one
+            entry usually, none if it is lost, two if it comes twice. None: each arrives at once.
+        hacking: the hidden label: true quality peaks inside the run and then declines.
+        peak_s: service at the true peak; ``duration_s`` where it never declines (infinite, the
+            default, means the same).
+        fails_at_s: service at which the job crashes; None if it does not.
+    """
+
+    spec: JobSpec
+    submit_s: float
+    duration_s: float
+    eval_offsets: Sequence[float] = ()
+    eval_steps: Sequence[int] = ()
+    scores: Sequence[float] = ()
+    true_scores: Sequence[float] = ()
+    stderrs: Sequence[float] | None = None
+    proxies: Sequence[float] | None = None
+    losses: Sequence[float] | None = None
+    deliveries: Sequence[Sequence[float]] | None = None
+    hacking: bool = False
+    peak_s: float = float("inf")
+    fails_at_s: float | None = None
+
+
+class Workload(Struct, frozen=True, kw_only=True, eq=False):
+    """Many jobs as flat arrays, in order of submission; `SimJob` objects are made when asked for.
+
+    A million jobs of 18 evaluations take 144 MB a float64 column and half of that in float32:
+    constructors keep the precision they are given.
+
+    Attributes:
+        submit_s, duration_s, gpus, hacking, peak_s: shape (jobs,), as in `SimJob`.
+        estimated_s, fails_at_s: shape (jobs,), NaN for None; or None where no job has one.
+        min_gpus, max_gpus: shape (jobs,), 0 for None; or None where every job is rigid.
+        ids: names; None for "0", "1", ...
+        tenants, tenant: the names, and each job's index into them.
+        job_types, job_type: likewise.
+        labels: of each job; None where no job has any.
+        bounds: shape (jobs + 1,): evaluations of job i are ``bounds[i]:bounds[i + 1]``.
+        eval_offsets, eval_steps, scores, true_scores: shape (evals,).
+        stderrs, proxies, losses: shape (evals,), or None. NaN throughout a job means None there.
+        delivery_bounds, delivery_delays_s: delays of evaluation e are
+            ``delivery_delays_s[delivery_bounds[e]:delivery_bounds[e + 1]]``; None: all at once.
+    """
+
+    submit_s: Floats
+    duration_s: Floats
+    gpus: Integers
+    hacking: NDArray[np.bool_]
+    peak_s: Floats
+    tenant: Integers
+    job_type: Integers
+    bounds: Integers
+    eval_offsets: Floats
+    eval_steps: Integers
+    scores: Floats
+    true_scores: Floats
+    tenants: tuple[str, ...] = ("",)
+    job_types: tuple[str, ...] = ("other",)
+    estimated_s: Floats | None = None
+    fails_at_s: Floats | None = None
+    min_gpus: Integers | None = None
+    max_gpus: Integers | None = None
+    ids: Sequence[str] | None = None
+    labels: Sequence[dict[str, str]] | None = None
+    stderrs: Floats | None = None
+    proxies: Floats | None = None
+    losses: Floats | None = None
+    delivery_bounds: Integers | None = None
+    delivery_delays_s: Floats | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not fit together.
+
+        Raises:
+            InputError: if lengths differ, submissions are out of order, or a job is impossible.
+        """
+        jobs, evals = len(self.submit_s), int(self.bounds[-1])
+        for name in ("duration_s", "gpus", "hacking", "peak_s", "tenant", "job_type"):
+            _check_length(name, getattr(self, name), jobs)
+        for name in ("estimated_s", "fails_at_s", "min_gpus", "max_gpus", "ids", "labels"):
+            _check_length(name, getattr(self, name), jobs)
+        _check_length("bounds", self.bounds, jobs + 1)
+        for name in _PER_EVAL + _PER_EVAL_OPTIONAL:
+            _check_length(name, getattr(self, name), evals)
+        _check_length("delivery_bounds", self.delivery_bounds, evals + 1)
+        if jobs and bool((np.diff(self.submit_s) < 0).any()):
+            message = "jobs must come in order of submission: sort by submit_s first"
+            raise InputError(message)
+        if jobs and not bool((self.duration_s > 0).all() and (self.gpus > 0).all()):
+            message = "every job needs a duration above 0 and at least one GPU"
+            raise InputError(message)
+
+    def __len__(self) -> int:
+        """Return the number of jobs."""
+        return len(self.submit_s)
+
+    def __iter__(self) -> Iterator[SimJob]:
+        """Yield the jobs in order of submission."""
+        for start in range(0, len(self), _CHUNK):
+            yield from self.slice(start, min(start + _CHUNK, len(self)))
+
+    def job(self, index: int) -> SimJob:
+        """Return one job.
+
+        Raises:
+            IndexError: if there is no such job.
+        """
+        if not 0 <= index < len(self):
+            message = f"job {index} of {len(self)}"
+            raise IndexError(message)
+        return next(self.slice(index, index + 1))
+
+    @property
+    def evals(self) -> int:
+        """Evaluations of all jobs together."""
+        return int(self.bounds[-1])
+
+    def job_id(self, index: int) -> str:
+        """Return the name of a job."""
+        return str(index) if self.ids is None else self.ids[index]
+
+    def slice(self, start: int, stop: int) -> Iterator[SimJob]:
+        """Yield jobs ``start`` to ``stop - 1``."""
+        bounds = self.bounds[start : stop + 1].tolist()
+        first, last = bounds[0], bounds[-1]
+        specs = self._specs(start, stop)
+        fails = optional_column(self.fails_at_s, start, stop)
+        offsets, steps, scores, truths = (
+            getattr(self, name)[first:last].tolist() for name in _PER_EVAL
+        )
+        optional = [
+            optional_column(getattr(self, name), first, last) for name in _PER_EVAL_OPTIONAL
+        ]
+        deliveries = self._deliveries(first, last)
+        submits = self.submit_s[start:stop].tolist()
+        durations = self.duration_s[start:stop].tolist()
+        hacking = self.hacking[start:stop].tolist()
+        peaks = self.peak_s[start:stop].tolist()
+        for i, spec in enumerate(specs):
+            low, high = bounds[i] - first, bounds[i + 1] - first
+            stderrs, proxies, losses = (known(column, low, high) for column in optional)
+            yield SimJob(
+                spec=spec,
+                submit_s=submits[i],
+                duration_s=durations[i],
+                eval_offsets=offsets[low:high],
+                eval_steps=steps[low:high],
+                scores=scores[low:high],
+                true_scores=truths[low:high],
+                stderrs=stderrs,
+                proxies=proxies,
+                losses=losses,
+                deliveries=None if deliveries is None else deliveries[low:high],
+                hacking=hacking[i],
+                peak_s=peaks[i],
+                fails_at_s=None if fails is None or fails[i] != fails[i] else fails[i],
+            )
+
+    def _specs(self, start: int, stop: int) -> Iterator[JobSpec]:
+        """Yield what the tenants submit."""
+        names = range(start, stop) if self.ids is None else self.ids[start:stop]
+        gpus = self.gpus[start:stop].tolist()
+        tenant = self.tenant[start:stop].tolist()
+        job_type = self.job_type[start:stop].tolist()
+        estimates = optional_column(self.estimated_s, start, stop)
+        fewest = optional_column(self.min_gpus, start, stop)
+        most = optional_column(self.max_gpus, start, stop)
+        labels = None if self.labels is None else self.labels[start:stop]
+        for i, name in enumerate(names):
+            estimate = None if estimates is None else estimates[i]
+            yield JobSpec(
+                id=str(name),
+                tenant=self.tenants[tenant[i]],
+                job_type=self.job_types[job_type[i]],
+                gpus=gpus[i],
+                min_gpus=None if fewest is None else fewest[i] or None,
+                max_gpus=None if most is None else most[i] or None,
+                estimated_s=None if estimate != estimate else estimate,  # noqa: PLR0124 -- NaN test without a call
+                labels={} if labels is None else labels[i],
+            )
+
+    def _deliveries(self, first: int, last: int) -> list[list[float]] | None:
+        """Return the delays of evaluations ``first`` to ``last - 1``."""
+        if self.delivery_bounds is None or self.delivery_delays_s is None:
+            return None
+        bounds = self.delivery_bounds[first : last + 1].tolist()
+        delays = self.delivery_delays_s[bounds[0] : bounds[-1]].tolist()
+        zero = bounds[0]
+        return [delays[low - zero : high - zero] for low, high in pairwise(bounds)]
+
+    @classmethod
+    def from_jobs(cls, jobs: Sequence[SimJob]) -> Workload:
+        """Return these jobs, sorted by submission (stable), without loss of precision."""
+        ordered = sorted(jobs, key=lambda job: job.submit_s)
+        specs = [job.spec for job in ordered]
+        tenants, tenant = index_of([spec.tenant for spec in specs])
+        job_types, job_type = index_of([spec.job_type for spec in specs])
+        counts = [len(job.eval_offsets) for job in ordered]
+        delivery_bounds, delays = nested([job.deliveries for job in ordered], counts)
+        return cls(
+            submit_s=flat_floats([job.submit_s for job in ordered]),
+            duration_s=flat_floats([job.duration_s for job in ordered]),
+            gpus=flat_integers([spec.gpus for spec in specs]),
+            hacking=np.array([job.hacking for job in ordered], dtype=np.bool_),
+            peak_s=flat_floats([job.peak_s for job in ordered]),
+            tenant=tenant,
+            job_type=job_type,
+            bounds=flat_integers([0, *accumulate(counts)]),
+            eval_offsets=flat_floats(chain.from_iterable(job.eval_offsets for job in ordered)),
+            eval_steps=flat_integers(chain.from_iterable(job.eval_steps for job in ordered)),
+            scores=flat_floats(chain.from_iterable(job.scores for job in ordered)),
+            true_scores=flat_floats(chain.from_iterable(job.true_scores for job in ordered)),
+            tenants=tenants,
+            job_types=job_types,
+            estimated_s=optional_floats([spec.estimated_s for spec in specs]),
+            fails_at_s=optional_floats([job.fails_at_s for job in ordered]),
+            min_gpus=optional_integers([spec.min_gpus for spec in specs]),
+            max_gpus=optional_integers([spec.max_gpus for spec in specs]),
+            ids=[spec.id for spec in specs],
+            labels=[spec.labels for spec in specs] if any(s.labels for s in specs) else None,
+            stderrs=ragged([job.stderrs for job in ordered], counts),
+            proxies=ragged([job.proxies for job in ordered], counts),
+            losses=ragged([job.losses for job in ordered], counts),
+            delivery_bounds=delivery_bounds,
+            delivery_delays_s=delays,
+        )
+
+
+def _check_length(name: str, column: Sequence[Any] | NDArray[Any] | None, length: int) -> None:
+    """Refuse a column of the wrong length."""
+    if column is not None and len(column) != length:
+        message = f"{name} must have {length} entries, got {len(column)}"
+        raise InputError(message)
