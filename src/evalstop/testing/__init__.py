@@ -1,0 +1,13 @@
+"""Contract suites for whoever writes a backend, a store or a checkpoint store, and the fakes.
+
+Subclass a suite, name how to make the thing, and pytest runs every promise of its port against
+it. The fakes here pass the same suites. Belongs here: suites and fakes. Never here: tests of
+evalstop's own behaviour, or anything that the product imports.
+"""
+
+from __future__ import annotations
+
+from evalstop.testing.backend import BackendContract
+from evalstop.testing.fakes import FakeBackend, FakeClock
+
+__all__ = ["BackendContract", "FakeBackend", "FakeClock"]
