@@ -9,11 +9,12 @@ it along, through `msgspec.structs.force_setattr`: a live view costs a tenth of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
 
-__all__ = ["JobSpec", "JobView", "Outcome", "Phase"]
+__all__ = ["JOB_TYPE_ALIASES", "JobSpec", "JobView", "Outcome", "Phase", "canonical_job_type"]
 
 
 class Phase(StrEnum):
@@ -87,7 +88,7 @@ class JobView(Struct, frozen=True, kw_only=True, weakref=False):
     min_gpus: int | None
     max_gpus: int | None
     estimated_s: float | None
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     submitted_at: float
     phase: Phase = Phase.WAITING
     held_gpus: int = 0
@@ -119,3 +120,19 @@ class JobView(Struct, frozen=True, kw_only=True, weakref=False):
         if self.estimated_s is None:
             return float("inf")
         return max(0.0, self.estimated_s - self.attained_s(now))
+
+
+JOB_TYPE_ALIASES = {
+    "grpo": "rlhf",
+    "ppo": "rlhf",
+    "rloo": "rlhf",
+    "opd": "rlhf",
+    "sft": "lora",
+}
+"""Names of training methods that count as one of the job types rules are written for."""
+
+
+def canonical_job_type(name: str) -> str:
+    """Return the job type that ``name`` counts as, lower case; unknown names are themselves."""
+    lowered = name.strip().lower()
+    return JOB_TYPE_ALIASES.get(lowered, lowered)

@@ -1,0 +1,353 @@
+"""The picture of the cluster: the only mutable thing in the core.
+
+Rule 1: everything that moves a job from phase to phase is here. Rule 2: this file does not know
+which driver runs it.
+
+A job is somewhere in this table, and holds GPUs in the middle four:
+
+    WAITING ──promise Start──> STARTING ──JobStarted──> RUNNING ──JobEnded──> ENDED
+       ^                                                |  |                    ^
+       └──JobPreempted── PREEMPTING <──promise Preempt──┘  |                JobEnded
+                                                           |                    |
+                                                           └──promise Stop──> RELEASING
+
+Facts win over wishes: a job may end, or be preempted from outside, while a stop is under way.
+GPUs are taken when a start is promised and given back when their release is a fact, so that no
+GPU is ever in two allocations. `check` verifies that the sum is conserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NoReturn, assert_never
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from evalstop.core.actions import (
+    Action,
+    Advise,
+    Preempt,
+    RequestEval,
+    RequestSave,
+    Resize,
+    Start,
+    Stop,
+    WakeAt,
+)
+from evalstop.core.errors import IllegalActionError, IllegalEventError
+from evalstop.core.events import (
+    CapacityChanged,
+    CheckpointSaved,
+    EvalReported,
+    Event,
+    JobEnded,
+    JobPreempted,
+    JobResized,
+    JobStarted,
+    JobSubmitted,
+    LossReported,
+    OperatorCommanded,
+    TimerFired,
+)
+from evalstop.core.job import JobView, Outcome, Phase
+
+__all__ = ["ClusterState", "LiveView", "Pool"]
+
+NOT_RUNNING = float("nan")
+
+MAY_START = frozenset({Phase.STARTING, Phase.WAITING, Phase.RELEASING})
+"""WAITING: started by a scheduler that is not ours. RELEASING: stopped while it was starting."""
+
+MAY_BE_PREEMPTED = frozenset({Phase.PREEMPTING, Phase.RUNNING, Phase.RELEASING, Phase.STARTING})
+MAY_BE_STOPPED = frozenset({Phase.WAITING, Phase.STARTING, Phase.RUNNING})
+
+
+class Pool(Struct, frozen=True, weakref=False):
+    """GPUs of one node type; frozen for all but the `ClusterState` that owns it."""
+
+    name: str
+    total: int
+    free: int
+
+
+class LiveView(Struct, frozen=True, weakref=False):
+    """The `evalstop.core.policy.ClusterView` of a `ClusterState`."""
+
+    now: float
+    total_gpus: int
+    free_gpus: int
+    jobs: Mapping[str, JobView]
+    pools: Mapping[str, Pool]
+
+
+class ClusterState:
+    """Fold of the events so far, plus what has been promised and not happened yet.
+
+    Args:
+        gpus: GPUs in the cluster, or GPUs by node type.
+    """
+
+    def __init__(self, gpus: int | Mapping[str, int] = 0) -> None:
+        totals = {"": gpus} if isinstance(gpus, int) else dict(gpus)
+        self._jobs: dict[str, JobView] = {}
+        self._pool_of: dict[str, str] = {}
+        self._resizing: dict[str, int] = {}
+        self._pools = {name: Pool(name, total, total) for name, total in totals.items()}
+        self.ended: dict[str, Outcome] = {}
+        total = sum(totals.values())
+        self.view = LiveView(
+            float("-inf"),
+            total,
+            total,
+            MappingProxyType(self._jobs),
+            MappingProxyType(self._pools),
+        )
+
+    # ---- facts ---------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:  # noqa: C901, PLR0912 -- one arm for each fact, checked to be complete
+        """Fold one event into the picture.
+
+        Raises:
+            IllegalEventError: if time goes back, the job is unknown, or the fact cannot follow
+                from the phase the job is in.
+        """
+        if event.time < self.view.now:
+            self._refuse(event, f"time went back from {self.view.now!r}")
+        force_setattr(self.view, "now", event.time)
+        match event:
+            case EvalReported():
+                job = self._jobs.get(event.job)
+                if job is not None:
+                    force_setattr(job, "evals_seen", job.evals_seen + 1)
+                    force_setattr(job, "last_eval_at", event.time)
+                else:
+                    self._require_ended(event, event.job)
+            case JobSubmitted():
+                self._submit(event)
+            case JobStarted():
+                self._start(event)
+            case JobEnded():
+                self._end(event)
+            case JobPreempted():
+                job = self._known(event, event.job, MAY_BE_PREEMPTED)
+                self._release(job)
+                if job.phase is not Phase.RELEASING:
+                    force_setattr(job, "phase", Phase.WAITING)
+            case JobResized():
+                self._resize(event)
+            case LossReported():
+                self._hear_loss(event)
+            case CapacityChanged():
+                self._change_capacity(event)
+            case CheckpointSaved():
+                if event.job not in self._jobs:
+                    self._require_ended(event, event.job)
+            case OperatorCommanded():
+                if event.command == "undo":
+                    self.ended.pop(event.job, None)
+            case TimerFired():
+                pass
+            case _:
+                assert_never(event)
+
+    def _submit(self, event: JobSubmitted) -> None:
+        spec = event.job
+        if spec.id in self._jobs or spec.id in self.ended:
+            self._refuse(event, "a job of this id is known already")
+        if spec.gpus < 1:
+            self._refuse(event, f"a job needs at least 1 GPU, but asks for {spec.gpus}")
+        self._jobs[spec.id] = JobView(
+            id=spec.id,
+            tenant=spec.tenant,
+            job_type=spec.job_type,
+            gpus=spec.gpus,
+            min_gpus=spec.min_gpus,
+            max_gpus=spec.max_gpus,
+            estimated_s=spec.estimated_s,
+            labels=MappingProxyType(spec.labels),
+            submitted_at=event.time,
+        )
+
+    def _start(self, event: JobStarted) -> None:
+        job = self._known(event, event.job, MAY_START)
+        if job.phase is Phase.WAITING:
+            self._hold(job, event.gpus, event.pool)
+        elif job.held_gpus != event.gpus:
+            self._hold(job, event.gpus - job.held_gpus, self._pool_of.get(job.id, ""))
+        if job.phase is not Phase.RELEASING:
+            force_setattr(job, "phase", Phase.RUNNING)
+        force_setattr(job, "attempt", job.attempt + 1)
+        force_setattr(job, "started_at", event.time)
+        if job.first_started_at != job.first_started_at:
+            force_setattr(job, "first_started_at", event.time)
+
+    def _end(self, event: JobEnded) -> None:
+        job = self._known(event, event.job, None)
+        self._release(job)
+        force_setattr(job, "phase", Phase.ENDED)
+        del self._jobs[job.id]
+        self._pool_of.pop(job.id, None)
+        self._resizing.pop(job.id, None)
+        self.ended[job.id] = event.outcome
+
+    def _resize(self, event: JobResized) -> None:
+        job = self._known(event, event.job, None)
+        self._settle(job)
+        if event.service_s is not None:
+            force_setattr(job, "service_s", event.service_s)
+        promised = self._resizing.pop(job.id, job.held_gpus)
+        # What a growing job was promised is held already; what a shrinking one gives is not free
+        # before it is a fact.
+        self._hold(job, event.gpus - max(promised, job.held_gpus), self._pool_of.get(job.id, ""))
+        force_setattr(job, "held_gpus", event.gpus)
+
+    def _hear_loss(self, event: LossReported) -> None:
+        job = self._jobs.get(event.job)
+        if job is None:
+            self._require_ended(event, event.job)
+            return
+        force_setattr(job, "losses_seen", job.losses_seen + 1)
+        if event.throughput is not None:
+            force_setattr(job, "throughput", event.throughput)
+        if event.efficiency is not None:
+            force_setattr(job, "efficiency", event.efficiency)
+
+    def _change_capacity(self, event: CapacityChanged) -> None:
+        pool = self._pools.get(event.pool)
+        if pool is None:
+            pool = self._pools[event.pool] = Pool(event.pool, 0, 0)
+        grown = event.gpus - pool.total
+        force_setattr(pool, "total", event.gpus)
+        force_setattr(self.view, "total_gpus", self.view.total_gpus + grown)
+        self._move_free(event.pool, grown)
+
+    # ---- wishes --------------------------------------------------------------------------
+
+    def promise(self, action: Action) -> None:
+        """Note what is about to be done.
+
+        Raises:
+            IllegalActionError: if the action is impossible in the picture as it stands.
+        """
+        job = self._jobs.get(action.job) if not isinstance(action, WakeAt) else None
+        match action:
+            case Start():
+                self._promise_start(action, job)
+            case Stop():
+                if job is None or job.phase not in MAY_BE_STOPPED:
+                    self._deny(action, job, "only a waiting, starting or running job can stop")
+                force_setattr(job, "phase", Phase.RELEASING)
+            case Preempt():
+                if job is None or job.phase is not Phase.RUNNING:
+                    self._deny(action, job, "only a running job can be preempted")
+                force_setattr(job, "phase", Phase.PREEMPTING)
+            case Resize():
+                self._promise_resize(action, job)
+            case RequestEval() | RequestSave() | Advise():
+                if job is None:
+                    self._deny(action, job, "no such job")
+            case WakeAt():
+                pass
+            case _:
+                assert_never(action)
+
+    def _promise_start(self, action: Start, job: JobView | None) -> None:
+        if job is None or job.phase is not Phase.WAITING:
+            self._deny(action, job, "only a waiting job can start")
+        fewest = job.gpus if job.min_gpus is None else job.min_gpus
+        most = job.gpus if job.max_gpus is None else job.max_gpus
+        if not fewest <= action.gpus <= most:
+            self._deny(action, job, f"the job runs on {fewest} to {most} GPUs, all or nothing")
+        pool = self._pools.get(action.pool)
+        if pool is None or action.gpus > pool.free:
+            free = 0 if pool is None else pool.free
+            self._deny(action, job, f"{free} GPUs are free in pool {action.pool!r}")
+        self._hold(job, action.gpus, action.pool)
+        force_setattr(job, "phase", Phase.STARTING)
+
+    def _promise_resize(self, action: Resize, job: JobView | None) -> None:
+        if job is None or job.phase is not Phase.RUNNING or job.id in self._resizing:
+            self._deny(action, job, "only a running job that is not being resized can be resized")
+        fewest = job.gpus if job.min_gpus is None else job.min_gpus
+        most = job.gpus if job.max_gpus is None else job.max_gpus
+        if not fewest <= action.gpus <= most:
+            self._deny(action, job, f"the job runs on {fewest} to {most} GPUs")
+        extra = max(0, action.gpus - job.held_gpus)
+        pool = self._pool_of.get(job.id, "")
+        if extra > self._pools[pool].free:
+            self._deny(action, job, f"{self._pools[pool].free} GPUs are free in pool {pool!r}")
+        self._move_free(pool, -extra)
+        self._resizing[job.id] = action.gpus
+
+    # ---- accounting ----------------------------------------------------------------------
+
+    def _hold(self, job: JobView, gpus: int, pool: str) -> None:
+        force_setattr(job, "held_gpus", job.held_gpus + gpus)
+        if pool:
+            self._pool_of[job.id] = pool
+        self._move_free(pool, -gpus)
+
+    def _release(self, job: JobView) -> None:
+        self._settle(job)
+        force_setattr(job, "started_at", NOT_RUNNING)
+        held = max(job.held_gpus, self._resizing.pop(job.id, 0))
+        force_setattr(job, "held_gpus", 0)
+        self._move_free(self._pool_of.get(job.id, ""), held)
+
+    def _settle(self, job: JobView) -> None:
+        """Move the service of the current start into the sums."""
+        started = job.started_at
+        if started == started:  # noqa: PLR0124 -- NaN test
+            ran = self.view.now - started
+            force_setattr(job, "service_s", job.service_s + ran)
+            force_setattr(job, "gpu_seconds", job.gpu_seconds + ran * job.held_gpus)
+            force_setattr(job, "started_at", self.view.now)
+
+    def _move_free(self, name: str, gpus: int) -> None:
+        if gpus:
+            pool = self._pools[name]
+            force_setattr(pool, "free", pool.free + gpus)
+            force_setattr(self.view, "free_gpus", self.view.free_gpus + gpus)
+
+    def check(self) -> None:
+        """Verify that every GPU is in exactly one place.
+
+        Raises:
+            IllegalEventError: if the sums do not match; a bug in this file or its driver.
+        """
+        reserved = sum(
+            max(0, target - self._jobs[name].held_gpus) for name, target in self._resizing.items()
+        )
+        held = sum(job.held_gpus for job in self._jobs.values()) + reserved
+        free = sum(pool.free for pool in self._pools.values())
+        total = sum(pool.total for pool in self._pools.values())
+        if held + free != total or free != self.view.free_gpus or total != self.view.total_gpus:
+            msg = f"GPUs are not conserved: {held} held + {free} free != {total} in all"
+            raise IllegalEventError(msg)
+
+    # ---- refusals ------------------------------------------------------------------------
+
+    def _known(self, event: Event, name: str, phases: frozenset[Phase] | None) -> JobView:
+        job = self._jobs.get(name)
+        if job is None:
+            self._refuse(event, f"no job {name!r} is waiting or running")
+        if phases is not None and job.phase not in phases:
+            self._refuse(event, "this cannot follow", job)
+        return job
+
+    def _require_ended(self, event: Event, name: str) -> None:
+        """Accept facts that arrive after their job has ended; refuse those of nobody's job."""
+        if name not in self.ended:
+            self._refuse(event, f"no job {name!r} was ever submitted")
+
+    def _refuse(self, event: Event, why: str, job: JobView | None = None) -> NoReturn:
+        story = f"; the job's story: {job!r}" if job is not None else ""
+        msg = f"illegal event {event!r}: {why}{story}"
+        raise IllegalEventError(msg)
+
+    def _deny(self, action: Action, job: JobView | None, why: str) -> NoReturn:
+        msg = f"illegal action {action!r}: {why}; the job's story: {job!r}"
+        raise IllegalActionError(msg)

@@ -1,0 +1,281 @@
+"""One job's curve: the only place that knows about order, repeats, rewinds and epochs.
+
+A detector sees a clean series: finite scores, one a step, in order of step, of one comparison
+epoch. The reports that make it are not clean, so:
+
+* **Order (R11).** The verdict is a function of the *set* of reports. A report that is newer than
+  all others steps the detector; any other one re-folds the curve.
+* **Repeats (R15).** The same report twice counts once. Two different reports of one step are
+  replicates: they are pooled (weighted by items where all are known, else equally).
+* **Rewinds (R11).** A higher ``attempt`` that starts at step s abandons earlier attempts' points
+  at s and beyond: they leave the series, but stay candidates for the best checkpoint (R03).
+* **Epochs (R14).** A changed ``epoch_key`` along the series starts the detector afresh; best is
+  the best of the current epoch.
+* **Non-finite (R12).** NaN and infinite scores never reach the detector and are never best;
+  three steps of them in a row make the verdict ``diverged`` until a finite score arrives.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from evalstop.core.points import EvalPoint, State, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from evalstop.core.detector import Detector
+
+__all__ = ["DIVERGED_AFTER", "History", "pool"]
+
+S = TypeVar("S")
+
+DIVERGED_AFTER = 3
+"""Non-finite evaluations in a row that make a job ``diverged``."""
+
+
+class History(Generic[S]):
+    """The curve of one job under one detector.
+
+    Its whole state is the reports it was given: a snapshot is `reports`, a restart adds them
+    again, in any order.
+    """
+
+    __slots__ = (
+        "_attempt",
+        "_best",
+        "_best_score",
+        "_detector",
+        "_epoch",
+        "_last_step",
+        "_nonfinite",
+        "_reports",
+        "_seen",
+        "_series",
+        "_state",
+        "verdict",
+    )
+
+    def __init__(self, detector: Detector[S], reports: Iterable[EvalPoint] = ()) -> None:
+        self._detector = detector
+        self._reports: list[EvalPoint] = []
+        # Identities of the reports, built when the first one comes out of line: most jobs never
+        # need it, and this runs for every eval of every simulated job.
+        self._seen: set[_Identity] | None = None
+        self._series: list[EvalPoint] = []
+        self._state = detector.start()
+        self._last_step = -1
+        self._attempt = 0
+        self._epoch: str | None = None
+        self._nonfinite = 0
+        self._best: EvalPoint | None = None
+        self._best_score = -math.inf
+        self.verdict = Verdict()
+        for point in reports:
+            self.add(point)
+
+    @property
+    def reports(self) -> Sequence[EvalPoint]:
+        """Every report taken in, in order of arrival, exact repeats left out."""
+        return tuple(self._reports)
+
+    @property
+    def series(self) -> Sequence[EvalPoint]:
+        """The clean series the detector has seen in the current epoch."""
+        return tuple(self._series)
+
+    @property
+    def best(self) -> EvalPoint | None:
+        """The highest score of the current epoch (ties: the earliest step), saved or not."""
+        return self._best
+
+    @property
+    def best_saved(self) -> EvalPoint | None:
+        """The highest score of the current epoch whose checkpoint was saved (R04)."""
+        best = self._best
+        if best is None or best.checkpoint is not None:
+            return best
+        return _highest(
+            point
+            for point in pool(self._reports)
+            if point.epoch_key == self._epoch and point.checkpoint is not None
+        )
+
+    def add(self, point: EvalPoint) -> Verdict:
+        """Take in one report and return the verdict on the curve as it now stands."""
+        score = point.score
+        if (
+            point.step > self._last_step
+            and score - score == 0.0  # finite, without a call
+            and point.attempt == self._attempt
+            and point.epoch_key == self._epoch
+        ):
+            self._last_step = point.step
+            self._nonfinite = 0
+            self._reports.append(point)
+            if self._seen is not None:
+                self._seen.add(_identity(point))
+            self._series.append(point)
+            if score > self._best_score:
+                self._best_score = score
+                self._best = point
+            self._state, verdict = self._detector.step(self._state, point)
+            self.verdict = verdict
+            return verdict
+        return self._add_out_of_line(point)
+
+    def _add_out_of_line(self, point: EvalPoint) -> Verdict:
+        if self._seen is None:
+            self._seen = {_identity(known) for known in self._reports}
+        identity = _identity(point)
+        if identity in self._seen:
+            return self.verdict
+        self._seen.add(identity)
+        self._reports.append(point)
+        if (
+            point.step > self._last_step
+            and point.attempt == self._attempt
+            and not math.isfinite(point.score)
+            and self._series
+        ):
+            self._last_step = point.step
+            self._nonfinite += 1
+            self.verdict = _unless_diverged(self.verdict, self._nonfinite)
+        else:
+            self._refold()
+        return self.verdict
+
+    def _refold(self) -> None:
+        points = pool(self._reports)
+        current = _current_branch(points)
+        self._last_step = current[-1].step
+        self._attempt = current[-1].attempt
+        self._nonfinite = _trailing_nonfinite(current)
+        finite = [point for point in current if math.isfinite(point.score)]
+        self._epoch = (finite or current)[-1].epoch_key
+        self._series = _last_epoch(finite)
+        self._best = _highest(point for point in points if point.epoch_key == self._epoch)
+        self._best_score = -math.inf if self._best is None else self._best.score
+        self._state = self._detector.start()
+        verdict = Verdict()
+        for point in self._series:
+            self._state, verdict = self._detector.step(self._state, point)
+        self.verdict = _unless_diverged(verdict, self._nonfinite)
+
+
+_Identity: TypeAlias = tuple[
+    int, int, str | None, str | None, float | None, float | None, int | None
+]
+
+
+def _identity(point: EvalPoint) -> _Identity:
+    """Return what makes two reports the same one. NaN is no equal of itself, None is."""
+    score = point.score if math.isfinite(point.score) else None
+    return (
+        point.step,
+        point.attempt,
+        point.eval_id,
+        point.epoch_key,
+        score,
+        point.stderr,
+        point.n_items,
+    )
+
+
+def _unless_diverged(verdict: Verdict, nonfinite: int) -> Verdict:
+    if nonfinite < DIVERGED_AFTER:
+        return verdict
+    note = f"{nonfinite} evaluations in a row gave no finite score"
+    return msgspec.structs.replace(verdict, state=State.DIVERGED, note=note)
+
+
+def pool(reports: Iterable[EvalPoint]) -> list[EvalPoint]:
+    """Merge replicates: one point per (attempt, step, epoch), in that order.
+
+    With items known for all replicates the mean is weighted by them, else plain. The standard
+    error of a mean of independent replicates is sqrt(sum w^2 se^2), unknown if one is unknown.
+    """
+    groups: dict[tuple[int, int, str], list[EvalPoint]] = {}
+    for point in reports:
+        groups.setdefault((point.attempt, point.step, point.epoch_key or ""), []).append(point)
+    return [_merge(groups[key]) for key in sorted(groups)]
+
+
+def _merge(replicates: list[EvalPoint]) -> EvalPoint:
+    if len(replicates) == 1:
+        return replicates[0]
+    # Sorted, so that floating sums do not depend on the order of arrival.
+    replicates = sorted(replicates, key=_sort_key)
+    finite = [point for point in replicates if math.isfinite(point.score)]
+    if not finite:
+        return replicates[0]
+    items = [point.n_items for point in finite]
+    known_items = [count for count in items if count is not None and count > 0]
+    weights = known_items if len(known_items) == len(finite) else [1] * len(finite)
+    total = sum(weights)
+    known_errors = [point.stderr for point in finite if point.stderr is not None]
+    stderr = (
+        math.sqrt(sum((w * se / total) ** 2 for w, se in zip(weights, known_errors, strict=True)))
+        if len(known_errors) == len(finite)
+        else None
+    )
+    proxies = [point.proxy for point in finite if point.proxy is not None]
+    return msgspec.structs.replace(
+        finite[0],
+        score=sum(w * point.score for w, point in zip(weights, finite, strict=True)) / total,
+        stderr=stderr,
+        n_items=sum(known_items) if len(known_items) == len(finite) else None,
+        eval_id=None,
+        checkpoint=min((p.checkpoint for p in finite if p.checkpoint is not None), default=None),
+        proxy=sum(proxies) / len(proxies) if proxies else None,
+        items=None,
+    )
+
+
+def _sort_key(point: EvalPoint) -> tuple[str, float, float, int, str]:
+    return (
+        point.eval_id or "",
+        point.score if math.isfinite(point.score) else -math.inf,
+        point.stderr if point.stderr is not None else -1.0,
+        point.n_items if point.n_items is not None else -1,
+        point.checkpoint or "",
+    )
+
+
+def _current_branch(points: Sequence[EvalPoint]) -> list[EvalPoint]:
+    """Drop what later attempts rewound; order the rest by step, then by epoch as it lasted."""
+    kept: list[EvalPoint] = []
+    horizon = math.inf
+    for point in sorted(points, key=lambda point: (-point.attempt, point.step)):
+        if kept and point.attempt != kept[-1].attempt:
+            horizon = min(horizon, *(p.step for p in kept))
+        if point.step < horizon:
+            kept.append(point)
+    return sorted(kept, key=lambda point: (point.step, point.attempt, point.epoch_key or ""))
+
+
+def _trailing_nonfinite(points: Sequence[EvalPoint]) -> int:
+    count = 0
+    for point in reversed(points):
+        if math.isfinite(point.score):
+            break
+        count += 1
+    return count
+
+
+def _last_epoch(points: Sequence[EvalPoint]) -> list[EvalPoint]:
+    last: list[EvalPoint] = []
+    for point in reversed(points):
+        if last and point.epoch_key != last[-1].epoch_key:
+            break
+        last.append(point)
+    return last[::-1]
+
+
+def _highest(points: Iterable[EvalPoint]) -> EvalPoint | None:
+    """Return the highest finite score, ties to the earliest step, then the earliest attempt."""
+    finite = (point for point in points if math.isfinite(point.score))
+    return max(finite, key=lambda point: (point.score, -point.step, -point.attempt), default=None)
