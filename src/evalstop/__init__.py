@@ -1,3 +1,58 @@
-"""evalstop: stop fine-tuning runs whose held-out quality is falling, keep their best checkpoint."""
+"""evalstop: stop fine-tuning runs whose held-out quality is falling, keep their best checkpoint.
+
+The names below are the public surface; each is imported on first use (PEP 562), so that
+``import evalstop`` inside a training run costs next to nothing. Whatever is not listed here may
+change without notice.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evalstop.core.actions import Action as Action
+    from evalstop.core.detector import Detector as Detector
+    from evalstop.core.errors import EvalStopError as EvalStopError
+    from evalstop.core.errors import InputError as InputError
+    from evalstop.core.events import Event as Event
+    from evalstop.core.job import JobSpec as JobSpec
+    from evalstop.core.kernel import Kernel as Kernel
+    from evalstop.core.points import EvalPoint as EvalPoint
+    from evalstop.core.points import Verdict as Verdict
+    from evalstop.core.policy import Policy as Policy
+    from evalstop.detectors.consecutive import ConsecutiveDecline as ConsecutiveDecline
+    from evalstop.detectors.monitor import Monitor as Monitor
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Action": "core.actions",
+    "ConsecutiveDecline": "detectors.consecutive",
+    "Detector": "core.detector",
+    "EvalPoint": "core.points",
+    "EvalStopError": "core.errors",
+    "Event": "core.events",
+    "InputError": "core.errors",
+    "JobSpec": "core.job",
+    "Kernel": "core.kernel",
+    "Monitor": "detectors.monitor",
+    "Policy": "core.policy",
+    "Verdict": "core.points",
+}
+"""Public name: the module under ``evalstop`` that defines it."""
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604 -- the table above is the one list of names
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        msg = f"module 'evalstop' has no attribute {name!r}; public names: {', '.join(_HOME)}"
+        raise AttributeError(msg)
+    value = getattr(import_module(f"evalstop.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,30 @@
+"""What every test run shares: hypothesis profiles, environments, and the gates of CI."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["gates"]
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile(
+    "ci",
+    max_examples=50,
+    deadline=None,
+    derandomize=True,  # a red run must mean a change, not luck
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],  # the machine is shared
+)
+settings.register_profile("deep", max_examples=2000, deadline=None)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if "CI" in os.environ else "dev")
+)
+
+# Tests in tests/extras/NAME need the environment .venv-NAME (CONTRIBUTING.md): each runs there,
+# and is not collected anywhere else. CI runs every one of these environments.
+collect_ignore = [
+    f"extras/{name}" for name in ("ray", "trl") if importlib.util.find_spec(name) is None
+]

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Pins the dependencies: every file carries the hashes of all platforms' wheels for Python 3.11
+# and newer, and names no package index. Pins that still fit are kept; UPGRADE=1 renews all.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=.venv-lock
+if [ ! -x "$venv/bin/uv" ]; then
+  "${PYTHON:-python3}" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet uv==0.13.9
+fi
+
+# lock FILE EXTRA... : pin the package's dependencies with these extras into FILE.
+lock() {
+  local file=$1 extras=()
+  shift
+  for extra in "$@"; do extras+=(--extra "$extra"); done
+  "$venv/bin/uv" pip compile pyproject.toml "${extras[@]}" ${UPGRADE:+--upgrade} \
+    --universal --python-version 3.11 --fork-strategy fewest \
+    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+    --custom-compile-command "make lock" --quiet --output-file "$file"
+  echo "$file: $(grep -c '==' "$file") packages"
+}
+
+lock constraints.txt server postgres tensorboard mlflow dev docs
