@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from evalstop.testing.backend import BackendContract
 from evalstop.testing.fakes import FakeBackend, FakeClock
+from evalstop.testing.store import StoreContract
 
-__all__ = ["BackendContract", "FakeBackend", "FakeClock"]
+__all__ = ["BackendContract", "FakeBackend", "FakeClock", "StoreContract"]
