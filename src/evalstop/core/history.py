@@ -232,6 +232,7 @@ def _merge(replicates: list[EvalPoint]) -> EvalPoint:
         checkpoint=min((p.checkpoint for p in finite if p.checkpoint is not None), default=None),
         proxy=sum(proxies) / len(proxies) if proxies else None,
         items=None,
+        replicates=sum(point.replicates for point in finite),
     )
 
 

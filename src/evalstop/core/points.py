@@ -32,6 +32,7 @@ class EvalPoint(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
         checkpoint: name of the checkpoint that was evaluated, if one was saved.
         proxy: training reward (the proxy) at this step, higher is better.
         items: per-item scores, in a fixed order of items, for paired comparisons.
+        replicates: independent evaluations of this step pooled into the point.
     """
 
     step: int
@@ -44,6 +45,7 @@ class EvalPoint(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     checkpoint: str | None = None
     proxy: float | None = None
     items: tuple[float, ...] | None = None
+    replicates: int = 1
 
 
 class State(StrEnum):

@@ -1,0 +1,142 @@
+"""Rules by name: the table behind ``--rule``, ``evalstop rules`` and ``parse_rule``."""
+
+from __future__ import annotations
+
+from evalstop.config.spelling import Entry, build, parameters_of, unknown_name
+from evalstop.core.errors import SpecError
+from evalstop.core.job import canonical_job_type
+from evalstop.detectors.consecutive import ConsecutiveDecline
+from evalstop.detectors.cusum import Cusum
+from evalstop.detectors.drop import Drop
+from evalstop.detectors.never import Never
+from evalstop.detectors.page_hinkley import PageHinkley
+from evalstop.detectors.patience import Patience
+from evalstop.detectors.scan import Scan
+from evalstop.policies.baselines import LossPlateau, StopAt
+from evalstop.policies.rules import EVERY_OTHER, NamedRule, Rules
+
+__all__ = ["DEFAULT", "PAPER", "RULES", "parse_rule"]
+
+DEFAULT = "scan"
+"""The rule that ``default`` stands for."""
+
+PAPER = "rlhf=consecutive:k=2;dpo=consecutive:k=3;*=none"
+"""The paper's map, which ``paper`` stands for."""
+
+_ENTRIES = (
+    Entry(
+        name="default",
+        make=Scan,
+        summary="the rule we recommend: scan",
+        parameters=parameters_of(Scan, {"alpha": "chance per job over its life"}),
+        false_alarms="held at alpha for healthy jobs with independent noise",
+    ),
+    Entry(
+        name="scan",
+        make=Scan,
+        summary="best past window against the recent window, in standard errors",
+        parameters=parameters_of(Scan, {"alpha": "chance per job over its life"}),
+        false_alarms="held at alpha for healthy jobs with independent noise",
+    ),
+    Entry(
+        name="consecutive",
+        make=ConsecutiveDecline,
+        summary="the paper's rule: k declines in a row",
+        parameters=parameters_of(ConsecutiveDecline, {"k": "evaluations"}),
+        false_alarms="k = 2 stops 78 % of flat runs in 10 evals, 97 % in 20, at any noise",
+    ),
+    Entry(
+        name="patience",
+        make=Patience,
+        summary="no new best for k evaluations",
+        parameters=parameters_of(Patience, {"k": "evaluations", "min_delta": "metric units"}),
+        false_alarms="stops every plateau in the end",
+    ),
+    Entry(
+        name="drop",
+        make=Drop,
+        summary="g units below the best, k evaluations in a row",
+        parameters=parameters_of(
+            Drop, {"g": "units", "k": "evaluations", "unit": "se, percent or absolute"}
+        ),
+        false_alarms="about 3 % at g = 5, k = 1 in 30 evals of a plateau; grows slowly",
+    ),
+    Entry(
+        name="cusum",
+        make=Cusum,
+        summary="cumulative drop below the running peak, in standard errors",
+        parameters=parameters_of(
+            Cusum, {"threshold": "standard errors", "drift": "standard errors per evaluation"}
+        ),
+        false_alarms="a few percent on a plateau of 20 evals; grows with their number",
+    ),
+    Entry(
+        name="page-hinkley",
+        make=PageHinkley,
+        summary="a fall below the running mean",
+        parameters=parameters_of(
+            PageHinkley,
+            {"threshold": "metric units", "delta": "metric units", "warmup": "evaluations"},
+        ),
+        false_alarms="not held: depends on noise and rise",
+    ),
+    Entry(
+        name="stop-at",
+        make=StopAt,
+        summary="stop every job at a share of its estimated service",
+        parameters=parameters_of(StopAt, {"fraction": "share of the estimated service"}),
+        false_alarms="every job that has an estimate",
+    ),
+    Entry(
+        name="loss-plateau",
+        make=LossPlateau,
+        summary="training loss no longer falls",
+        parameters=parameters_of(
+            LossPlateau, {"patience": "reports of the loss", "min_delta": "share of the loss"}
+        ),
+        false_alarms="every job whose loss flattens; blind to over-optimisation",
+    ),
+    Entry(name="none", make=Never, summary="stop nothing", false_alarms="none"),
+)
+
+RULES: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+"""Every rule by name."""
+
+
+def parse_rule(spec: str) -> Rules:
+    """Read a rule, or a map from job type to rule.
+
+    A plain SPEC is for every job type; ``rlhf=consecutive:k=2;*=none`` names one each; ``paper``
+    is the paper's map. Job types are canonical or aliases (grpo, ppo, rloo, opd, sft).
+
+    Args:
+        spec: ``NAME[:key=value[,key=value...]]``, or ``TYPE=SPEC[;TYPE=SPEC...]``.
+
+    Raises:
+        SpecError: on an unknown name or setting, a bad value, or a type named twice.
+    """
+    text = spec.strip()
+    if text == "paper":
+        return _parse_map(PAPER, text)
+    if not text:
+        msg = "rule"
+        raise unknown_name(msg, text, RULES)
+    head = text.partition(";")[0]
+    if ";" in text or "=" in head.partition(":")[0]:
+        return _parse_map(text, text)
+    return Rules({EVERY_OTHER: NamedRule(build(text, RULES, "rule"), text)}, text)
+
+
+def _parse_map(text: str, spec: str) -> Rules:
+    by_type: dict[str, NamedRule] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        kind, equals, rule = part.partition("=")
+        if not equals or not kind.strip() or not rule.strip():
+            msg = f"expected TYPE=SPEC[;TYPE=SPEC...], but got {part!r} in {text!r}"
+            raise SpecError(msg)
+        job_type = canonical_job_type(kind)
+        if job_type in by_type:
+            msg = f"{text!r} names the job type {job_type!r} twice: keep one"
+            raise SpecError(msg)
+        by_type[job_type] = NamedRule(build(rule.strip(), RULES, "rule"), rule.strip())
+    return Rules(by_type, spec)

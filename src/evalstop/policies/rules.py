@@ -1,0 +1,83 @@
+"""Which rule applies to which job type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from msgspec import Struct
+
+from evalstop.core.detector import Detector
+from evalstop.core.job import canonical_job_type
+from evalstop.detectors.never import Never
+
+if TYPE_CHECKING:
+    from evalstop.core.events import EvalReported, LossReported
+    from evalstop.core.job import JobView
+    from evalstop.core.points import Verdict
+
+__all__ = ["EVERY_OTHER", "JobRule", "NamedRule", "Rule", "Rules"]
+
+EVERY_OTHER = "*"
+"""The entry of a rule map for job types that have none of their own."""
+
+S = TypeVar("S")
+
+
+@runtime_checkable
+class JobRule(Protocol[S]):
+    """Judge that needs more than the curve: attained service, or the training loss."""
+
+    def begin(self) -> S:
+        """Return the state before the first event."""
+        ...
+
+    def judge(
+        self, state: S, event: EvalReported | LossReported, job: JobView, now: float
+    ) -> tuple[S, Verdict]:
+        """Fold one event of the job into the state; return the new state and the verdict."""
+        ...
+
+
+Rule: TypeAlias = Detector[Any] | JobRule[Any]
+
+
+class NamedRule(Struct, frozen=True):
+    """A rule and the SPEC it was written as."""
+
+    rule: Rule
+    spec: str
+
+
+class Rules(Struct, frozen=True):
+    """A map from job type to rule; ``"*"`` is for all types that are not named.
+
+    Example:
+        >>> from evalstop.detectors.consecutive import ConsecutiveDecline
+        >>> rules = Rules.of({"rlhf": ConsecutiveDecline(k=2)})
+        >>> rules.for_type("grpo")
+        ConsecutiveDecline(k=2)
+        >>> rules.for_type("lora")
+        Never()
+    """
+
+    by_type: Mapping[str, NamedRule]
+    spec: str = ""
+
+    @staticmethod
+    def of(rules: Mapping[str, Rule] | Rule) -> Rules:
+        """Build a map from rule objects; one rule alone is for every type."""
+        named = rules if isinstance(rules, Mapping) else {EVERY_OTHER: rules}
+        return Rules({kind: NamedRule(rule, repr(rule)) for kind, rule in named.items()})
+
+    def named(self, job_type: str) -> NamedRule:
+        """Return the rule for a job type and its SPEC."""
+        kind = canonical_job_type(job_type)
+        return self.by_type.get(kind) or self.by_type.get(EVERY_OTHER) or _NONE
+
+    def for_type(self, job_type: str) -> Rule:
+        """Return the rule for a job type."""
+        return self.named(job_type).rule
+
+
+_NONE = NamedRule(Never(), "none")
