@@ -1,0 +1,36 @@
+"""What carrying out an action costs in simulated time."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+from evalstop.core.errors import InputError
+
+__all__ = ["ExecutionCosts"]
+
+
+class ExecutionCosts(Struct, frozen=True, kw_only=True):
+    """Delays in seconds, GPUs held and no progress made in each.
+
+    Attributes:
+        start_s: from the order to start until the job trains.
+        preempt_s: to save and leave, before a preempted job's GPUs are free. Nothing is lost.
+        restart_s: as ``start_s``, for a job that has run before.
+        stop_s: from the order to stop until the job's processes have left.
+        release_s: from the end of the processes until the GPUs are proven free.
+    """
+
+    start_s: float = 0.0
+    restart_s: float = 0.0
+    preempt_s: float = 0.0
+    stop_s: float = 0.0
+    release_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                msg = f"{name} must be a finite number of seconds >= 0, but got {value}"
+                raise InputError(msg)

@@ -1,0 +1,132 @@
+"""One job as the simulator moves it: what it has done, and when its next thing happens."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from evalstop.core.job import Outcome
+
+if TYPE_CHECKING:
+    from evalstop.workloads.job import SimJob
+
+__all__ = ["Run", "Stage"]
+
+
+class Stage(Enum):
+    """Where a simulated job stands."""
+
+    WAITING = auto()
+    STARTING = auto()
+    RUNNING = auto()
+    SAVING = auto()
+    FINISHED = auto()
+
+
+class Run:
+    """Progress of one job. Service and offsets in seconds on the submitted gang."""
+
+    __slots__ = (
+        "begun_at",
+        "cursor",
+        "evals",
+        "generation",
+        "gpu_seconds",
+        "heard",
+        "held_gpus",
+        "held_since",
+        "index",
+        "job",
+        "last_s",
+        "outcome",
+        "rate",
+        "service_s",
+        "stage",
+        "started_before",
+    )
+
+    def __init__(self, index: int, job: SimJob) -> None:
+        self.index = index
+        self.job = job
+        last = job.duration_s
+        if job.fails_at_s is not None and job.fails_at_s < last:
+            last = job.fails_at_s
+        self.last_s = last
+        offsets = job.eval_offsets
+        self.evals = len(offsets)
+        if self.evals and offsets[-1] > last:
+            self.evals = sum(offset <= last for offset in offsets)
+        self.cursor = 0
+        self.heard = -1
+        self.generation = 0
+        self.stage = Stage.WAITING
+        self.outcome = Outcome.COMPLETED
+        self.started_before = False
+        self.service_s = 0.0
+        self.gpu_seconds = 0.0
+        self.begun_at = 0.0
+        self.rate = 1.0
+        self.held_gpus = 0
+        self.held_since = 0.0
+
+    def hold(self, now: float, gpus: int) -> None:
+        """Take GPUs: a start was ordered."""
+        self.stage = Stage.STARTING
+        self.held_gpus = gpus
+        self.held_since = now
+
+    def begin(self, now: float) -> None:
+        """Train from here on."""
+        self.stage = Stage.RUNNING
+        self.started_before = True
+        self.begun_at = now
+        self.rate = self.held_gpus / self.job.spec.gpus
+
+    def next_time(self) -> float:
+        """Return when the next evaluation is made, or else when the job ends."""
+        cursor = self.cursor
+        target = self.job.eval_offsets[cursor] if cursor < self.evals else self.last_s
+        if self.rate == 1.0:
+            return self.begun_at + (target - self.service_s)
+        return self.begun_at + (target - self.service_s) / self.rate
+
+    def pause(self, now: float) -> None:
+        """Stop training and save."""
+        self._settle(now)
+        self.stage = Stage.SAVING
+
+    def finish(self, now: float, outcome: Outcome) -> None:
+        """Stop training for good."""
+        if self.stage is Stage.RUNNING:
+            self._settle(now)
+            if outcome is Outcome.COMPLETED:
+                self.service_s = self.last_s  # what adding up pieces of service loses
+        self.stage = Stage.FINISHED
+        self.outcome = outcome
+
+    def release(self, now: float) -> None:
+        """Give the GPUs back; a job that is not finished waits again."""
+        self.gpu_seconds += (now - self.held_since) * self.held_gpus
+        self.held_gpus = 0
+        if self.stage is not Stage.FINISHED:
+            self.stage = Stage.WAITING
+
+    def resize(self, now: float, gpus: int) -> None:
+        """Go on with another number of GPUs, at a rate in proportion to them."""
+        self._settle(now)
+        self.gpu_seconds += (now - self.held_since) * self.held_gpus
+        self.held_gpus = gpus
+        self.held_since = now
+        self.begun_at = now
+        self.rate = gpus / self.job.spec.gpus
+
+    def index_of_step(self, step: int) -> int:
+        """Return which evaluation is of this step, -1 if none is."""
+        try:
+            return self.job.eval_steps.index(step)
+        except ValueError:
+            return -1
+
+    def _settle(self, now: float) -> None:
+        self.service_s += (now - self.begun_at) * self.rate
+        self.begun_at = now

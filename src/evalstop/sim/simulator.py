@@ -1,0 +1,327 @@
+"""Discrete-event simulation of a cluster: the policy cannot tell it from the real one.
+
+The heap holds one entry for each job that runs (its next evaluation or its end), one for each
+delayed fact and each timer; arrivals are read lazily from the workload, in order. So its size is
+that of the cluster, not of the backlog, and an event costs O(log running jobs).
+
+Order is (time, ticket): tickets are given in the order things are scheduled, so equal times are
+resolved the same way in every run. An entry of a job that was preempted or stopped meanwhile is
+told by its generation and dropped.
+
+The simulator alone knows the truth (`evalstop.workloads.job.SimJob`). What the kernel is given
+is what a cluster would report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from evalstop.core.actions import (
+    Action,
+    Advise,
+    Preempt,
+    RequestEval,
+    RequestSave,
+    Resize,
+    Start,
+    Stop,
+    WakeAt,
+)
+from evalstop.core.cluster import ClusterState
+from evalstop.core.errors import InputError
+from evalstop.core.events import (
+    EvalReported,
+    Event,
+    JobEnded,
+    JobPreempted,
+    JobResized,
+    JobStarted,
+    JobSubmitted,
+    LossReported,
+    TimerFired,
+)
+from evalstop.core.job import Outcome
+from evalstop.core.kernel import Kernel
+from evalstop.core.points import NOT_FINITE, EvalPoint
+from evalstop.sim.costs import ExecutionCosts
+from evalstop.sim.run import Run, Stage
+from evalstop.sim.runlog import RunLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from evalstop.core.policy import Policy
+    from evalstop.workloads.job import SimJob, Workload
+
+__all__ = ["Observer", "Simulator"]
+
+Observer: TypeAlias = "Callable[[Event, Sequence[Action]], None]"
+"""Called with every event and the actions it was answered with, in order."""
+
+_FACT = -1
+"""Generation of heap entries that carry a finished event in place of a job."""
+
+_TIMERS_WITHOUT_PROGRESS = 100_000
+
+
+class Simulator:
+    """Run a workload on a cluster of interchangeable GPUs under a policy.
+
+    Args:
+        workload: jobs and their hidden truth, in order of submission.
+        gpus: GPUs in the cluster.
+        policy: any policy; it is used up by the run.
+        costs: delays of starting, preempting, stopping and releasing; none by default.
+        losses: report training losses too, where the workload has them. Leave it on unless
+            nothing that decides reads them: it doubles the number of events.
+        observer: called with each event and the actions it was answered with.
+
+    Raises:
+        InputError: if a job asks for more GPUs than there are.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        gpus: int,
+        policy: Policy,
+        costs: ExecutionCosts | None = None,
+        losses: bool = True,
+        observer: Observer | None = None,
+    ) -> None:
+        if len(workload) and int(workload.gpus.max()) > gpus:
+            msg = (
+                f"a job asks for {int(workload.gpus.max())} GPUs, but the cluster has {gpus}: "
+                "it could never start; give the cluster more GPUs or leave the job out"
+            )
+            raise InputError(msg)
+        self.kernel = Kernel(ClusterState(gpus), policy)
+        self.log = RunLog(len(workload))
+        self._workload = workload
+        self._costs = costs or ExecutionCosts()
+        self._losses = losses and workload.losses is not None
+        self._observer = observer
+        self._heap: list[tuple[float, int, Run | Event, int]] = []
+        self._ticket = 0
+        self._facts: deque[Event] = deque()  # facts of this very moment, in order
+        self._runs: dict[str, Run] = {}
+        self._idle_timers = 0
+
+    def run(self) -> RunLog:
+        """Simulate until every job has ended, or nothing more can happen; return the record.
+
+        Raises:
+            IllegalActionError: if the policy asks for something impossible.
+            InputError: if nothing but timers happen, with jobs waiting: a policy that is stuck.
+        """
+        arrivals = self._arrivals()
+        arrival = next(arrivals, None)
+        heap, facts = self._heap, self._facts
+        while True:
+            if facts:
+                self._happen(facts.popleft())
+            elif heap and (arrival is None or heap[0][0] <= arrival[1].submit_s):
+                time, _, target, generation = heap[0]
+                if isinstance(target, Run):
+                    if target.generation != generation:
+                        heappop(heap)
+                    else:
+                        self._progress(time, target)
+                else:
+                    heappop(heap)
+                    self._happen(target)
+                if not self._runs and arrival is None and not facts:
+                    return self.log
+            elif arrival is not None:
+                self._submit(*arrival)
+                arrival = next(arrivals, None)
+            else:
+                return self.log
+
+    # ---- what happens --------------------------------------------------------------------
+
+    def _arrivals(self) -> Iterator[tuple[int, SimJob]]:
+        return enumerate(self._workload)
+
+    def _submit(self, index: int, job: SimJob) -> None:
+        self._runs[job.spec.id] = Run(index, job)
+        self.log.submits += 1
+        self._tell(JobSubmitted(time=job.submit_s, job=job.spec))
+
+    def _progress(self, time: float, run: Run) -> None:
+        """Let a running job make its next evaluation, or end."""
+        cursor = run.cursor
+        job = run.job
+        if cursor < run.evals:
+            run.cursor = cursor + 1
+            self._ticket += 1
+            heapreplace(self._heap, (run.next_time(), self._ticket, run, run.generation))
+            if job.deliveries is None:
+                self._evaluate(time, run, cursor)
+            else:
+                for delay in job.deliveries[cursor]:
+                    self._later(time + delay, self._report(time + delay, run, cursor))
+            return
+        heappop(self._heap)
+        run.generation += 1
+        failed = job.fails_at_s is not None and job.fails_at_s < job.duration_s
+        run.finish(time, Outcome.FAILED if failed else Outcome.COMPLETED)
+        self._end_at(time, time + self._costs.release_s, run)
+
+    def _evaluate(self, time: float, run: Run, index: int) -> None:
+        """Report one evaluation at once: this runs more often than all else together."""
+        job = run.job
+        if self._losses and job.losses is not None:
+            step, loss = job.eval_steps[index], job.losses[index]
+            self._tell(LossReported(time=time, job=job.spec.id, step=step, loss=loss))
+        event = self._report(time, run, index)
+        self.log.evals += 1
+        run.heard = index
+        actions = self.kernel.handle(event)
+        if self._observer is not None:
+            self._observer(event, actions)
+        if actions:
+            self._carry_out(time, actions)
+
+    def _report(self, time: float, run: Run, index: int) -> EvalReported:
+        job = run.job
+        score = job.scores[index]
+        return EvalReported(
+            time=time,
+            job=job.spec.id,
+            point=EvalPoint(
+                step=job.eval_steps[index],
+                score=score if score - score == 0.0 else NOT_FINITE,
+                stderr=None if job.stderrs is None else job.stderrs[index],
+                proxy=None if job.proxies is None else job.proxies[index],
+            ),
+        )
+
+    def _happen(self, event: Event) -> None:
+        """Let a scheduled fact come true, then tell the kernel."""
+        if isinstance(event, JobStarted):
+            run = self._runs[event.job]
+            if run.stage is not Stage.STARTING:
+                return  # stopped before it came up
+            run.begin(event.time)
+            self.log.starts += 1
+            if math.isnan(self.log.first_start_s[run.index]):
+                self.log.first_start_s[run.index] = event.time
+            self._later(run.next_time(), run)
+        elif isinstance(event, JobEnded):
+            run = self._runs.pop(event.job)
+            run.release(event.time)
+            self.log.end(run.index, event.time, event.outcome, run.gpu_seconds, run.service_s)
+        elif isinstance(event, JobPreempted):
+            self._runs[event.job].release(event.time)
+            self.log.preemptions += 1
+        elif isinstance(event, EvalReported):
+            run_or_none = self._runs.get(event.job)
+            if run_or_none is None:
+                return  # its job has ended: nobody is left to decide about
+            self.log.evals += 1
+            run_or_none.heard = run_or_none.index_of_step(event.point.step)
+        elif isinstance(event, JobResized):
+            self.log.resizes += 1
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        actions = self.kernel.handle(event)
+        if self._observer is not None:
+            self._observer(event, actions)
+        if isinstance(event, TimerFired):
+            self._watch_for_standstill(actions)
+        else:
+            self._idle_timers = 0
+        if actions:
+            self._carry_out(event.time, actions)
+
+    def _watch_for_standstill(self, actions: Sequence[Action]) -> None:
+        self._idle_timers += 1
+        if any(not isinstance(action, WakeAt) for action in actions):
+            self._idle_timers = 0
+        if self._idle_timers > _TIMERS_WITHOUT_PROGRESS:
+            msg = (
+                f"the policy set {self._idle_timers} timers in a row and did nothing else, with "
+                f"{len(self._runs)} jobs waiting: it is stuck"
+            )
+            raise InputError(msg)
+
+    def _later(self, time: float, target: Run | Event) -> None:
+        self._ticket += 1
+        generation = target.generation if isinstance(target, Run) else _FACT
+        heappush(self._heap, (time, self._ticket, target, generation))
+
+    def _at(self, now: float, time: float, event: Event) -> None:
+        if time > now:
+            self._later(time, event)
+        else:
+            self._facts.append(event)
+
+    # ---- what is done --------------------------------------------------------------------
+
+    def _carry_out(self, now: float, actions: Sequence[Action]) -> None:
+        costs = self._costs
+        for action in actions:
+            match action:
+                case Start():
+                    run = self._runs[action.job]
+                    delay = costs.restart_s if run.started_before else costs.start_s
+                    run.hold(now, action.gpus)
+                    event = JobStarted(
+                        time=now + delay, job=action.job, gpus=action.gpus, pool=action.pool
+                    )
+                    self._at(now, now + delay, event)
+                case Stop():
+                    self._stop(now, action)
+                case Preempt():
+                    self._preempt(now, action)
+                case Resize():
+                    self._resize(now, action)
+                case WakeAt():
+                    time = max(now, action.time)
+                    self._later(time, TimerFired(time=time, token=action.token))
+                case RequestEval() | RequestSave() | Advise():
+                    pass  # every simulated evaluation has a checkpoint, and none comes extra
+                case _:
+                    assert_never(action)
+
+    def _stop(self, now: float, action: Stop) -> None:
+        run = self._runs[action.job]
+        if run.stage is Stage.RUNNING and run.next_time() <= now and run.cursor >= run.evals:
+            return  # it is at its end and ends by itself: there is nothing left to stop
+        if run.stage is Stage.FINISHED:
+            return
+        run.generation += 1
+        run.finish(now, Outcome.STOPPED_BY_POLICY)
+        self.log.stop_eval[run.index] = run.heard
+        self.log.kept_eval[run.index] = run.index_of_step(action.best_step)
+        delay = 0.0 if not run.held_gpus else self._costs.stop_s + self._costs.release_s
+        self._end_at(now, now + delay, run)
+
+    def _preempt(self, now: float, action: Preempt) -> None:
+        run = self._runs[action.job]
+        if run.stage is not Stage.RUNNING or (run.cursor >= run.evals and run.next_time() <= now):
+            return  # it ends by itself
+        run.generation += 1
+        run.pause(now)
+        time = now + self._costs.preempt_s
+        self._at(now, time, JobPreempted(time=time, job=action.job))
+
+    def _resize(self, now: float, action: Resize) -> None:
+        run = self._runs[action.job]
+        if run.stage is not Stage.RUNNING:
+            return
+        run.generation += 1
+        run.resize(now, action.gpus)
+        self._later(run.next_time(), run)
+        event = JobResized(time=now, job=action.job, gpus=action.gpus, service_s=run.service_s)
+        self._facts.append(event)
+
+    def _end_at(self, now: float, time: float, run: Run) -> None:
+        event = JobEnded(time=time, job=run.job.spec.id, outcome=run.outcome)
+        self._at(now, time, event)
