@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evalstop.backends import supervisor
+from evalstop.backends.local import supervisor
 from evalstop.backends.local import LocalBackend
 from evalstop.core.errors import BackendError
 from evalstop.ports import Launch, Order, RunState

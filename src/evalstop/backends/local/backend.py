@@ -1,6 +1,6 @@
 """Jobs as process groups on this machine: on its GPUs, or on named slots where it has none.
 
-Every run has a folder and a supervisor process of its own (`evalstop.backends.supervisor`), so
+Every run has a folder and a supervisor process of its own (`evalstop.backends.local.supervisor`), so
 that the controller may die at any point: whoever opens the same folder again finds the runs, and
 learns the exit codes of those that ended meanwhile. Nothing is kept in memory that the folder
 does not hold.
@@ -26,8 +26,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from evalstop.backends import supervisor
-from evalstop.backends.supervisor import boot_id, boot_seconds, start_ticks
+from evalstop.backends.local import supervisor
+from evalstop.backends.local.supervisor import boot_id, boot_seconds, start_ticks
 from evalstop.core.errors import BackendError
 from evalstop.ports import JobReport, Listing, Order, RunState
 
@@ -98,7 +98,7 @@ class LocalBackend:
         devices: names of the GPUs or slots; a job sees its own in CUDA_VISIBLE_DEVICES and
             EVALSTOP_DEVICES.
         release_timeout_s: seconds after the grace until unproven GPUs are quarantined.
-        memory_in_use: MiB in use on a device, None where unknown; see `evalstop.backends.nvml`.
+        memory_in_use: MiB in use on a device, None where unknown; see `evalstop.backends.local.nvml`.
         memory_floor_mib: a device is free when less than this is in use.
     """
 
