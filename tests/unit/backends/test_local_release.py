@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evalstop.backends.local import supervisor
-from evalstop.backends.local import LocalBackend
+from evalstop.backends.local import LocalBackend, supervisor
 from evalstop.core.errors import BackendError
 from evalstop.ports import Launch, Order, RunState
 from evalstop.testing.backend import eventually

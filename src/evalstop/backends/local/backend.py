@@ -1,6 +1,6 @@
 """Jobs as process groups on this machine: on its GPUs, or on named slots where it has none.
 
-Every run has a folder and a supervisor process of its own (`evalstop.backends.local.supervisor`), so
+Every run has a folder and a supervisor process of its own (`supervisor`), so
 that the controller may die at any point: whoever opens the same folder again finds the runs, and
 learns the exit codes of those that ended meanwhile. Nothing is kept in memory that the folder
 does not hold.
@@ -98,7 +98,7 @@ class LocalBackend:
         devices: names of the GPUs or slots; a job sees its own in CUDA_VISIBLE_DEVICES and
             EVALSTOP_DEVICES.
         release_timeout_s: seconds after the grace until unproven GPUs are quarantined.
-        memory_in_use: MiB in use on a device, None where unknown; see `evalstop.backends.local.nvml`.
+        memory_in_use: MiB in use on a device, None where unknown; see `nvml`.
         memory_floor_mib: a device is free when less than this is in use.
     """
 

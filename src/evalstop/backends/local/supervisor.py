@@ -1,6 +1,6 @@
 """Keep one run of one job: start it, pass on its end, and prove that nothing of it is left.
 
-Started by `evalstop.backends.local.backend` as a script of its own (standard library only, so that it is
+Started by the local backend as a script of its own (standard library only, so that it is
 up in milliseconds), detached from the controller, which may die and come back. All it says and
 hears lies in its folder:
 
