@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalstop.core.actions import Action, Preempt, Resize, Start, Stop
 from evalstop.core.cluster import MAY_BE_STOPPED
+from evalstop.core.detector import Detector
 from evalstop.core.events import EvalReported, JobEnded, JobPreempted, LossReported
 from evalstop.core.history import History
 from evalstop.core.points import State, Verdict
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evalstop.core.events import Event
+    from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView, Policy
 
 __all__ = ["EvalStop", "Watch"]
@@ -36,30 +38,25 @@ class Watch:
     def __init__(self, named: NamedRule) -> None:
         self.spec = named.spec
         rule = named.rule
-        # By attribute: an isinstance against a Protocol costs as much as ten evaluations.
-        judges = hasattr(rule, "judge")
-        self.judge: JobRule[Any] | None = rule if judges else None  # type: ignore[assignment]  # by attribute
+        self.judge: JobRule[Any] | None = None if isinstance(rule, Detector) else rule
         self.judge_state: Any = None if self.judge is None else self.judge.begin()
-        self.history: History[Any] = History(_BEST_ONLY if judges else rule)  # type: ignore[arg-type]  # by attribute
+        self.history: History[Any] = History(rule if isinstance(rule, Detector) else _BEST_ONLY)
         self.verdict = Verdict()
         self.unwatched = ""
 
-    def hear(self, event: EvalReported | LossReported, view: ClusterView) -> Verdict:
+    def hear(self, event: EvalReported | LossReported, job: JobView, now: float) -> Verdict:
         """Take in one event of the job and return the verdict.
 
         Fail open (R30): a rule that raises watches no further, and the job goes on.
         """
-        verdict = self.verdict
         if self.unwatched:
-            return verdict
+            return self.verdict
         try:
+            verdict = self.verdict
             if isinstance(event, EvalReported):
                 verdict = self.history.add(event.point)
             if self.judge is not None:
-                job = view.jobs[event.job]
-                self.judge_state, verdict = self.judge.judge(
-                    self.judge_state, event, job, event.time
-                )
+                self.judge_state, verdict = self.judge.judge(self.judge_state, event, job, now)
         except Exception as error:  # noqa: BLE001 -- whatever a rule raises must not cost a job
             self.unwatched = f"{type(error).__name__}: {error}"
             verdict = Verdict(state=State.BLIND, note=f"the rule failed: {self.unwatched}")
@@ -119,16 +116,14 @@ class EvalStop:
 
     def _hear(self, event: EvalReported | LossReported, view: ClusterView) -> Sequence[Stop]:
         name = event.job
+        job = view.jobs.get(name)
+        if job is None or (isinstance(event, EvalReported) and event.metric):
+            return ()
         watch = self._watches.get(name)
         if watch is None:
-            job = view.jobs.get(name)
-            if job is None:
-                return ()  # a report that came after its job had ended
             watch = self._watches[name] = Watch(self.rules.named(job.job_type))
-        if isinstance(event, EvalReported) and event.metric:
-            return ()
-        verdict = watch.hear(event, view)
-        if verdict.state is State.ALARM and view.jobs[name].phase in MAY_BE_STOPPED:
+        verdict = watch.hear(event, job, event.time)
+        if verdict.state is State.ALARM and job.phase in MAY_BE_STOPPED:
             return (watch.stop(name),)
         return ()
 

@@ -1,0 +1,14 @@
+"""Attach to a Slurm cluster through its own commands: guard its jobs, place none of them.
+
+    optin.py     what `--comment=evalstop:...` on a job says
+    records.py   what squeue, sinfo and scontrol print, of old and new versions, as records
+    client.py    the commands, each with a time limit, and a pause after failures
+    backend.py   the `evalstop.ports.Backend` made of these
+
+Never here: an opinion on scores, or a Slurm configuration.
+"""
+
+from evalstop.backends.slurm.backend import SlurmBackend
+from evalstop.backends.slurm.client import SlurmClient
+
+__all__ = ["SlurmBackend", "SlurmClient"]

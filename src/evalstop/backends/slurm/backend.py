@@ -1,0 +1,350 @@
+"""The backend: Slurm's listings as reports, and orders as Slurm's commands.
+
+Slurm places, queues and preempts; we read, and end what a policy stops. Nothing is ever written
+to Slurm by reading: in observe mode, where no order comes, this file runs squeue, sinfo and
+`scontrol show` only.
+
+A stop is: the decision into AdminComment (Slurm takes none once a job is over), SIGTERM to all
+processes of the job, the grace, then scancel, which kills what is left after the site's KillWait.
+The step from grace to scancel is taken by whichever `listing` comes after it, so that it also
+happens when the call that should have begun it was lost.
+
+When are GPUs free? Not when sinfo says so: GresUsed drops to zero as soon as a job is COMPLETING,
+while its processes may live (seen on 22.05). Free is proven when the job has left COMPLETING, its
+nodes are in service, and each of its devices on them is unused, or held by another live job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from evalstop.backends.slurm.optin import OptIn, parse_comment
+from evalstop.backends.slurm.records import ENDED, HELD_BACK, JobDetail, JobRecord, NodeRecord
+from evalstop.backends.slurm.submission import batch_script, sbatch_options
+from evalstop.core.errors import BackendError
+from evalstop.core.job import JobSpec
+from evalstop.ports import JobReport, Launch, Listing, Order, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from evalstop.backends.slurm.client import SlurmClient
+
+__all__ = ["SlurmBackend"]
+
+_LOG = logging.getLogger(__name__)
+_GONE = "gone from Slurm's memory"
+
+
+class _Job(Struct, kw_only=True):
+    """What we remember of a watched job between listings."""
+
+    record: JobRecord
+    optin: OptIn
+    running: JobDetail | None = None
+    ended: JobDetail | None = None
+    ended_at: float | None = None
+    released: bool = False
+    attempt_seen: int = 0
+
+
+class _Stopping(Struct, frozen=True, kw_only=True):
+    """A stop under way: which attempt, and when its grace is over (monotonic seconds)."""
+
+    attempt: int
+    cancel_at: float
+
+
+class SlurmBackend:
+    """Guards the jobs of a Slurm cluster that opted in.
+
+    Args:
+        client: how Slurm is asked and told.
+        release_limit_s: seconds after a job's end without proof that its GPUs are free, after
+            which they are reported as quarantined.
+        monotonic: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        client: SlurmClient,
+        *,
+        release_limit_s: float = 120.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._release_limit_s = release_limit_s
+        self._monotonic = monotonic
+        self._jobs: dict[str, _Job] = {}
+        self._stopping: dict[str, _Stopping] = {}
+        self._forgotten: set[str] = set()
+        self._lock = threading.Lock()
+
+    def start(self, order: Order) -> None:
+        """Refuse: Slurm starts jobs itself.
+
+        Raises:
+            BackendError: always.
+        """
+        message = (
+            f"{order.job}: Slurm places jobs itself; use the scheduler `native` and hand jobs in "
+            "with `evalstop submit` or sbatch"
+        )
+        raise BackendError(message)
+
+    def submit(self, job: JobSpec, launch: Launch) -> str:
+        """Hand a job to sbatch, opted in; return Slurm's id for it.
+
+        Raises:
+            InputError: an option is not one we pass on, or a value cannot be written.
+            BackendError: sbatch refused it.
+        """
+        return self._client.submit(batch_script(launch), sbatch_options(job, launch))
+
+    def stop(self, order: Order) -> None:
+        """Write the decision into the job's record, send SIGTERM, and scancel after the grace.
+
+        Raises:
+            BackendError: Slurm did not take the order; to be sent again.
+        """
+        with self._lock:
+            if order.job in self._stopping or self._is_over(order.job):
+                return
+            self.annotate(order.job, order.note)
+            if order.grace_s > 0 and self._client.signal(order.job, "TERM"):
+                at = self._monotonic() + order.grace_s
+            else:
+                self._client.cancel(order.job)
+                at = float("inf")
+            self._stopping[order.job] = _Stopping(attempt=order.attempt, cancel_at=at)
+
+    def hold(self, order: Order) -> None:
+        """End the run and keep the job in the queue, held: `unhold` or `scontrol release` undoes.
+
+        Raises:
+            BackendError: Slurm did not take the order (a job may forbid requeueing).
+        """
+        self.annotate(order.job, order.note)
+        self._client.requeue_hold(order.job)
+
+    def unhold(self, order: Order) -> None:
+        """Let a held job run again.
+
+        Raises:
+            BackendError: Slurm did not take the order.
+        """
+        self._client.release(order.job)
+        self.annotate(order.job, order.note)
+
+    def request_save(self, order: Order) -> None:
+        """Send the job's save signal to its batch script; nothing where it has named none.
+
+        Raises:
+            BackendError: Slurm did not take the order.
+        """
+        known = self._jobs.get(order.job)
+        name = known.optin.values.get("save_signal", "") if known else ""
+        name = order.launch.save_signal if order.launch and order.launch.save_signal else name
+        if name:
+            self._client.signal(order.job, name, whole=False)
+
+    def annotate(self, job: str, text: str) -> None:
+        """Write one line into AdminComment; a refusal is logged and stops nothing.
+
+        Writing there takes Slurm's operator privilege, which a site may withhold.
+        """
+        if not text:
+            return
+        try:
+            written = self._client.set_admin_comment(job, f"evalstop: {text}")
+        except BackendError as error:
+            _LOG.warning("job %s: AdminComment could not be written: %s", job, error)
+        else:
+            if not written:
+                _LOG.warning("job %s: it is over, and Slurm takes no AdminComment any more", job)
+
+    def forget(self, job: str) -> None:
+        """Leave a released job out of later listings."""
+        with self._lock:
+            known = self._jobs.get(job)
+            if known is not None and known.released:
+                self._forgotten.add(job)
+                del self._jobs[job]
+                self._stopping.pop(job, None)
+
+    def listing(self) -> Listing:
+        """Return the watched jobs and the cluster's GPUs, freshly read.
+
+        Raises:
+            BackendError: Slurm could not be asked.
+        """
+        records = {record.id: record for record in self._client.jobs()}
+        nodes = {node.name: node for node in self._client.nodes()}
+        with self._lock:
+            self._forgotten &= records.keys()
+            self._remember(records)
+            self._escalate()
+            reports = [self._report(name, job, nodes) for name, job in self._jobs.items()]
+            found = tuple(report for report in reports if report.gpus > 0)
+            lost = tuple(
+                device
+                for report in found
+                if report.state is RunState.QUARANTINED
+                for device in report.devices
+            )
+        in_service = sum(node.gpus if node.in_service else node.used for node in nodes.values())
+        return Listing(jobs=found, gpus=in_service - len(lost), quarantined=lost)
+
+    # ---- what is there -------------------------------------------------------------------
+
+    def _remember(self, records: Mapping[str, JobRecord]) -> None:
+        for name, record in records.items():
+            if name in self._forgotten:
+                continue
+            known = self._jobs.get(name)
+            if known is None:
+                optin = parse_comment(record.comment)
+                if optin is None:
+                    continue
+                known = self._jobs[name] = _Job(record=record, optin=optin)
+            known.record = record
+        for name, known in self._jobs.items():
+            # Slurm forgets a job MinJobAge after its end, or lost it with its state.
+            missed = name not in records and known.record.state not in ENDED
+            if missed and self._client.detail(name) is None:
+                known.record = msgspec.structs.replace(
+                    known.record, state="NODE_FAIL", reason=_GONE
+                )
+
+    def _report(self, name: str, job: _Job, nodes: Mapping[str, NodeRecord]) -> JobReport:
+        record = job.record
+        state = self._state(name, job, nodes)
+        devices = job.running.devices if job.running else ()
+        held = sum(count for _, _, count in devices)
+        begun = record.restarts + (0 if record.state in HELD_BACK else 1)
+        if record.state in ENDED and not record.nodes:
+            begun = record.restarts  # cancelled while it waited
+        return JobReport(
+            job=name,
+            state=state,
+            attempt=begun,
+            gpus=held if held and state is not RunState.QUEUED else record.gpus,
+            devices=()
+            if state in {RunState.QUEUED, RunState.RELEASED}
+            else tuple(
+                f"{node}:gpu{index}" for node, indices, _ in devices for index in sorted(indices)
+            ),
+            exit_code=job.ended.exit_code if job.ended else None,
+            reason=" ".join(word for word in (record.state, record.reason) if word),
+            spec=job_spec(name, record, job.optin),
+            launch=job_launch(name, record, job.optin),
+        )
+
+    def _state(self, name: str, job: _Job, nodes: Mapping[str, NodeRecord]) -> RunState:
+        record = job.record
+        if record.state in HELD_BACK:
+            job.running = None
+            return RunState.QUEUED
+        if record.state == "COMPLETING":
+            return RunState.RELEASING
+        if record.state not in ENDED:
+            attempt = record.restarts + 1
+            if job.running is None or job.attempt_seen != attempt or not job.running.devices:
+                job.running = self._client.detail(name)
+                job.attempt_seen = attempt
+            return RunState.RUNNING
+        if job.ended_at is None:
+            job.ended_at = self._monotonic()
+            job.ended = None if record.reason == _GONE else self._client.detail(name)
+        job.released = job.released or self._is_free(job, nodes)
+        if job.released:
+            return RunState.RELEASED
+        late = self._monotonic() - job.ended_at > self._release_limit_s
+        return RunState.QUARANTINED if late else RunState.RELEASING
+
+    def _is_free(self, job: _Job, nodes: Mapping[str, NodeRecord]) -> bool:
+        held = {} if job.running is None else {node: idx for node, idx, _ in job.running.devices}
+        in_question = []
+        for name in job.record.nodes:
+            node = nodes.get(name)
+            if node is None or not node.in_service:
+                return False
+            mine = held.get(name) or node.indices
+            if mine & node.indices or (node.used and not node.indices):
+                in_question.append((node, mine))
+        if not in_question:
+            return True
+        others: dict[str, tuple[set[int], int]] = {}
+        for detail in self._client.details().values():
+            if detail.exit_code is None:
+                for name, indices, count in detail.devices:
+                    known, total = others.get(name, (set(), 0))
+                    others[name] = (known | indices, total + count)
+        return all(
+            (mine & node.indices) <= others.get(node.name, (set(), 0))[0]
+            and node.used <= others.get(node.name, (set(), 0))[1]
+            for node, mine in in_question
+        )
+
+    # ---- stops under way -----------------------------------------------------------------
+
+    def _escalate(self) -> None:
+        for name, stopping in list(self._stopping.items()):
+            if self._is_over(name):
+                del self._stopping[name]
+            elif self._monotonic() >= stopping.cancel_at:
+                self._client.cancel(name)
+                self._stopping[name] = msgspec.structs.replace(stopping, cancel_at=float("inf"))
+
+    def _is_over(self, job: str) -> bool:
+        known = self._jobs.get(job)
+        return known is not None and known.record.state in ENDED
+
+
+def job_spec(name: str, record: JobRecord, optin: OptIn) -> JobSpec:
+    """Return the job as policies may see it; what Slurm knows of it becomes labels."""
+    values = optin.values
+    slurm = {
+        "partition": record.partition,
+        "account": record.account,
+        "qos": record.qos,
+        "user": record.user,
+        "name": record.name,
+        "refused": optin.problem,
+    }
+    asked = {k: values.get(k, "") for k in ("metric", "direction", "rule", "evals", "optout")}
+    asked["evals"] = resolve(asked["evals"], name, record)
+    return JobSpec(
+        id=name,
+        tenant=values.get("tenant") or record.account or record.user,
+        job_type=values.get("job_type", "other"),
+        gpus=max(1, record.gpus),
+        estimated_s=float(values["estimated_s"]) if values.get("estimated_s") else None,
+        labels={key: value for key, value in {**slurm, **asked}.items() if value},
+    )
+
+
+def job_launch(name: str, record: JobRecord, optin: OptIn) -> Launch:
+    """Return what is known of how the job runs; its command is its owner's business."""
+    values = optin.values
+    return Launch(
+        command=(),
+        cwd=record.work_dir,
+        checkpoints=resolve(values.get("checkpoints", ""), name, record),
+        save_signal=values.get("save_signal", ""),
+        grace_s=float(values.get("grace_s", "30")),
+    )
+
+
+def resolve(path: str, name: str, record: JobRecord) -> str:
+    """Return a path of a comment in full: %j is the job's id, the rest is under its folder."""
+    if not path:
+        return ""
+    path = path.replace("%j", name)
+    return path if path.startswith("/") else f"{record.work_dir}/{path}"

@@ -1,0 +1,300 @@
+"""Slurm's commands when they hang, fail and lie: a client never waits longer than its limit."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from evalstop.backends.slurm import SlurmBackend, SlurmClient
+from evalstop.backends.slurm.client import checked
+from evalstop.backends.slurm.records import END, FIELDS, SEPARATOR
+from evalstop.core.errors import BackendError, InputError
+from evalstop.ports import Order, RunState
+from evalstop.testing import FakeClock
+from evalstop.testing.backend import eventually
+
+
+@pytest.fixture
+def commands(tmp_path):
+    """Write a shell script in place of each Slurm command; return how."""
+
+    def write(**scripts):
+        for name, script in scripts.items():
+            path = tmp_path / name
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+        return {"PATH": f"{tmp_path}{os.pathsep}/usr/bin:/bin"}
+
+    return write
+
+
+def row(**values):
+    fields = dict.fromkeys(FIELDS, "") | {"NumNodes": "1", "NumTasks": "1", "RestartCnt": "0"}
+    fields |= {"Comment": "evalstop:metric=a,direction=max", "tres-per-node": "gres:gpu:4"}
+    return SEPARATOR.join((fields | values).values()) + END + "\n"
+
+
+def test_a_hanging_command_is_killed_with_its_children(commands, tmp_path):
+    pid = tmp_path / "pid"
+    environment = commands(squeue=f"sleep 60 & echo $! > {pid}; wait")
+    client = SlurmClient(environment=environment, time_limit_s=0.5)
+    began = time.monotonic()
+    with pytest.raises(BackendError, match=r"did not answer within 0\.5 s"):
+        client.jobs()
+    assert time.monotonic() - began < 2
+    child = Path(f"/proc/{pid.read_text().strip()}/stat")
+    eventually(lambda: not child.exists() or child.read_text().rsplit(")", 1)[1][1] == "Z", 5)
+
+
+def test_reads_pause_after_failures_twice_as_long_each_time(commands):
+    clock = FakeClock()
+    client = SlurmClient(
+        environment=commands(squeue="echo no controller >&2; exit 1"), monotonic=clock.monotonic
+    )
+    for pause in (1, 2, 4, 8, 16, 32, 60, 60):
+        with pytest.raises(BackendError, match="no controller"):
+            client.jobs()
+        with pytest.raises(BackendError, match=f"asked again in {pause} s"):
+            client.nodes()
+        clock.advance(pause)
+    commands(squeue="exit 0")
+    assert client.jobs() == []
+    assert client.jobs() == []
+
+
+def test_orders_do_not_wait_for_the_pause(commands, tmp_path):
+    sent = tmp_path / "sent"
+    environment = commands(squeue="exit 1", scancel=f"echo $1 >> {sent}")
+    client = SlurmClient(environment=environment)
+    with pytest.raises(BackendError):
+        client.jobs()
+    assert client.cancel("5")
+    assert sent.read_text() == "5\n"
+
+
+def test_a_missing_command_is_explained(tmp_path):
+    client = SlurmClient(environment={"PATH": str(tmp_path)})
+    with pytest.raises(BackendError, match="squeue cannot be run"):
+        client.jobs()
+
+
+def test_garbage_is_not_a_job(commands):
+    client = SlurmClient(environment=commands(squeue="head -c 5000 /dev/urandom"))
+    assert client.jobs() == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "scancel: error: Kill job error on job id 5: Invalid job id specified",
+        "scancel: error: Kill job error on job id 5: Job/step already completing or completed",
+        "Job has already finished for job 5",
+    ],
+)
+def test_an_order_for_a_job_that_is_over_is_no_error(commands, words):
+    client = SlurmClient(environment=commands(scancel=f"echo '{words}' >&2; exit 1"))
+    assert client.cancel("5") is False
+
+
+def test_another_refusal_is_an_error(commands):
+    environment = commands(scancel="echo 'Access/permission denied' >&2; exit 1")
+    with pytest.raises(BackendError, match="permission denied"):
+        SlurmClient(environment=environment).cancel("5")
+
+
+@pytest.mark.parametrize("job", ["", "-1", "1;id", "1 2", "--help", "1_", "a", "1\n", "../1"])
+def test_only_a_job_id_gets_into_a_command(job):
+    with pytest.raises(InputError, match="Slurm job id"):
+        checked(job)
+
+
+@pytest.mark.parametrize("name", ["", "usr1", "USR1; id", "-9", "9"])
+def test_only_a_signal_gets_into_a_command(commands, name):
+    with pytest.raises(InputError, match="name of a signal"):
+        SlurmClient(environment=commands(scancel="exit 0")).signal("5", name)
+
+
+class Cluster:
+    """Slurm's commands as files whose content the test changes."""
+
+    def __init__(self, commands, tmp_path):
+        self.folder = tmp_path
+        self.sent = tmp_path / "sent"
+        self.sent.touch()
+        record = f'echo "$(basename $0) $*" >> {self.sent}'
+        self.environment = commands(
+            squeue=f"cat {tmp_path}/jobs",
+            sinfo=f"cat {tmp_path}/nodes",
+            scancel=record,
+            scontrol=(
+                f'case "$*" in *show*) cat {tmp_path}/detail-$5 2>/dev/null && exit 0\n'
+                f'[ -n "$5" ] || {{ cat {tmp_path}/detail-* ; exit 0; }}\n'
+                "echo 'Invalid job id specified' >&2; exit 1;; "
+                f"*) {record};; esac"
+            ),
+        )
+        self.clock = FakeClock()
+        client = SlurmClient(environment=self.environment, monotonic=self.clock.monotonic)
+        self.backend = SlurmBackend(client, release_limit_s=60, monotonic=self.clock.monotonic)
+        self.nodes(n1="gpu:8(IDX:0-7)", n2="gpu:0(IDX:N/A)")
+
+    def jobs(self, *rows):
+        (self.folder / "jobs").write_text("".join(rows))
+
+    def nodes(self, state="mixed", **used):
+        lines = [SEPARATOR.join([name, "gpu:8", each, state]) + END for name, each in used.items()]
+        (self.folder / "nodes").write_text("\n".join(lines))
+
+    def detail(self, job, state="RUNNING", gres="", code="0:0"):
+        on = f" Nodes=n1 CPU_IDs=0 Mem=0 GRES={gres}" if gres else ""
+        (self.folder / f"detail-{job}").write_text(
+            f"JobId={job} JobName=x JobState={state} ExitCode={code}{on} WorkDir=/x\n"
+        )
+
+    def report(self, job="5"):
+        return next((found for found in self.backend.listing().jobs if found.job == job), None)
+
+    def lines(self):
+        return self.sent.read_text().splitlines()
+
+
+@pytest.fixture
+def cluster(commands, tmp_path):
+    cluster = Cluster(commands, tmp_path)
+    cluster.detail("5", gres="gpu:4(IDX:0-3)")
+    cluster.jobs(row(JobArrayID="5", State="RUNNING", NodeList="n1"))
+    assert cluster.report().state is RunState.RUNNING
+    return cluster
+
+
+def test_gpus_in_use_by_nobody_we_know_are_not_free(cluster):
+    cluster.jobs(row(JobArrayID="5", State="CANCELLED", NodeList="n1"))
+    cluster.detail("5", state="CANCELLED", code="0:15")
+    assert cluster.report().state is RunState.RELEASING
+    cluster.clock.advance(61)
+    found = cluster.report()
+    assert found.state is RunState.QUARANTINED
+    assert found.devices == ("n1:gpu0", "n1:gpu1", "n1:gpu2", "n1:gpu3")
+    listing = cluster.backend.listing()
+    assert (listing.gpus, listing.quarantined) == (12, found.devices)
+    cluster.nodes(n1="gpu:4(IDX:4-7)", n2="gpu:0")
+    assert cluster.report().state is RunState.RELEASED
+    assert cluster.backend.listing().gpus == 16
+
+
+def test_gpus_that_another_job_was_given_are_free_of_ours(cluster):
+    cluster.jobs(row(JobArrayID="5", State="CANCELLED", NodeList="n1"))
+    cluster.detail("5", state="CANCELLED", code="0:15")
+    assert cluster.report().state is RunState.RELEASING
+    cluster.detail("6", gres="gpu:8(IDX:0-7)")
+    assert cluster.report().state is RunState.RELEASED
+
+
+def test_completing_is_not_released_whatever_the_node_says(cluster):
+    cluster.jobs(row(JobArrayID="5", State="COMPLETING", NodeList="n1"))
+    cluster.nodes(n1="gpu:0", n2="gpu:0")
+    assert cluster.report().state is RunState.RELEASING
+
+
+@pytest.mark.parametrize("state", ["down", "draining", "idle*"])
+def test_a_node_out_of_service_proves_nothing(cluster, state):
+    cluster.jobs(row(JobArrayID="5", State="NODE_FAIL", NodeList="n1"))
+    cluster.nodes(n1="gpu:0", n2="gpu:0", state=state)
+    assert cluster.report().state is RunState.RELEASING
+
+
+def test_a_job_gone_from_slurms_memory_has_ended(cluster):
+    cluster.jobs()
+    (cluster.folder / "detail-5").unlink()
+    cluster.nodes(n1="gpu:0", n2="gpu:0")
+    found = cluster.report()
+    assert found.state is RunState.RELEASED
+    assert found.exit_code is None
+    assert "gone" in found.reason
+
+
+def test_a_job_missing_from_one_listing_has_not_ended(cluster):
+    cluster.jobs()
+    assert cluster.report().state is RunState.RUNNING
+
+
+def test_a_stop_signals_waits_its_grace_and_cancels_once(cluster):
+    order = Order(key="1.0", job="5", grace_s=10.0, note="line one\nline two")
+    cluster.backend.stop(order)
+    cluster.backend.stop(order)
+    wanted = [
+        "scontrol update JobId=5 AdminComment=evalstop: line one line two",
+        "scancel --signal=TERM --full 5",
+    ]
+    assert cluster.lines() == wanted
+    cluster.clock.advance(9)
+    cluster.report()
+    assert cluster.lines() == wanted
+    cluster.clock.advance(2)
+    cluster.report()
+    cluster.report()
+    cluster.backend.stop(order)
+    assert cluster.lines() == [*wanted, "scancel 5"]
+
+
+def test_a_job_that_goes_within_its_grace_is_not_cancelled(cluster):
+    cluster.backend.stop(Order(key="1.0", job="5", grace_s=10.0))
+    cluster.jobs(row(JobArrayID="5", State="COMPLETED", NodeList="n1"))
+    cluster.detail("5", state="COMPLETED")
+    cluster.nodes(n1="gpu:0", n2="gpu:0")
+    cluster.clock.advance(20)
+    found = cluster.report()
+    assert (found.state, found.exit_code) == (RunState.RELEASED, 0)
+    assert cluster.lines() == ["scancel --signal=TERM --full 5"]
+
+
+def test_without_grace_it_is_cancelled_at_once(cluster):
+    cluster.backend.stop(Order(key="1.0", job="5", grace_s=0.0))
+    assert cluster.lines() == ["scancel 5"]
+
+
+def test_a_site_that_forbids_admin_comments_does_not_stop_a_stop(cluster, commands, caplog):
+    commands(scontrol="echo 'Access/permission denied' >&2; exit 1")
+    cluster.backend.stop(Order(key="1.0", job="5", grace_s=0.0, note="why"))
+    assert cluster.lines() == ["scancel 5"]
+    assert "AdminComment could not be written" in caplog.text
+
+
+def test_a_requeued_run_is_told_from_the_one_before(cluster):
+    cluster.jobs(row(JobArrayID="5", State="PENDING", RestartCnt="1", Reason="BeginTime"))
+    found = cluster.report()
+    assert (found.state, found.attempt, found.devices) == (RunState.QUEUED, 1, ())
+    cluster.detail("5", gres="gpu:4(IDX:4-7)")
+    cluster.jobs(row(JobArrayID="5", State="RUNNING", RestartCnt="1", NodeList="n1"))
+    found = cluster.report()
+    assert (found.state, found.attempt) == (RunState.RUNNING, 2)
+    assert found.devices == ("n1:gpu4", "n1:gpu5", "n1:gpu6", "n1:gpu7")
+
+
+def test_a_job_cancelled_while_it_waited_never_ran(cluster):
+    cluster.jobs(row(JobArrayID="8", State="PENDING"))
+    assert cluster.report("8").attempt == 0
+    cluster.detail("8", state="CANCELLED")
+    cluster.jobs(row(JobArrayID="8", State="CANCELLED"))
+    found = cluster.report("8")
+    assert (found.state, found.attempt) == (RunState.RELEASED, 0)
+
+
+def test_a_job_without_gpus_is_not_ours(cluster):
+    cluster.jobs(row(JobArrayID="9", State="PENDING").replace("gres:gpu:4", ""))
+    assert cluster.report("9") is None
+
+
+def test_forgotten_jobs_come_back_only_under_a_new_life(cluster):
+    cluster.nodes(n1="gpu:0", n2="gpu:0")
+    cluster.jobs(row(JobArrayID="5", State="COMPLETED", NodeList="n1"))
+    assert cluster.report().state is RunState.RELEASED
+    cluster.backend.forget("5")
+    assert cluster.report() is None
+    cluster.jobs()
+    assert cluster.report() is None
+    cluster.jobs(row(JobArrayID="5", State="PENDING"))
+    assert cluster.report().state is RunState.QUEUED

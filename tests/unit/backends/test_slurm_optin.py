@@ -1,0 +1,128 @@
+"""What a comment on a Slurm job says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalstop.backends.slurm.backend import job_launch, job_spec
+from evalstop.backends.slurm.optin import KEYS, parse_comment, write_comment
+from evalstop.backends.slurm.records import JobRecord
+from evalstop.backends.slurm.submission import batch_script, sbatch_options
+from evalstop.core.errors import InputError
+from evalstop.core.job import JobSpec
+from evalstop.ports import Launch
+
+
+@pytest.mark.parametrize("comment", ["", "(null)", "mine", "eval-stop:metric=a", "EVALSTOP"])
+def test_other_comments_say_nothing(comment):
+    assert parse_comment(comment) is None
+
+
+@pytest.mark.parametrize(
+    ("comment", "values"),
+    [
+        ("evalstop:metric=acc,direction=max", {"metric": "acc", "direction": "max"}),
+        ("evalstop: metric = acc ; direction = min ;", {"metric": "acc", "direction": "min"}),
+        (
+            "evalstop:metric=eval/a,rule=scan:alpha=0.01,min_evals=4,direction=max",
+            {"metric": "eval/a", "rule": "scan:alpha=0.01,min_evals=4", "direction": "max"},
+        ),
+        (
+            "project=x evalstop:metric=acc\ndirection=max",
+            {"metric": "acc", "direction": "max"},
+        ),
+        (
+            "evalstop:metric=val-core/gsm8k/acc/mean@1;direction=max;tenant=amber",
+            {"metric": "val-core/gsm8k/acc/mean@1", "direction": "max", "tenant": "amber"},
+        ),
+    ],
+)
+def test_pairs_are_read_as_people_write_them(comment, values):
+    found = parse_comment(comment)
+    assert found.values == values
+    assert not found.problem
+
+
+@pytest.mark.parametrize(
+    ("comment", "problem"),
+    [
+        ("evalstop:", "names no metric"),
+        ("evalstop:direction=max", "names no metric"),
+        ("evalstop:metric=acc", "no direction"),
+        ("evalstop:metric=acc,direction=up", "direction=up is neither"),
+        ("evalstop:metrics=acc", "unknown key 'metrics'; known keys: metric, direction"),
+        ("evalstop:metric=a,direction=max,grace_s=soon", "grace_s=soon is not a number"),
+        ("evalstop:metric=a,direction=max,estimated_s=-5", "estimated_s=-5 is not a number"),
+    ],
+)
+def test_a_job_that_cannot_be_guarded_says_why_and_harms_nobody(comment, problem):
+    found = parse_comment(comment)
+    assert problem in found.problem
+    record = JobRecord(id="1", state="RUNNING", gpus=1, comment=comment)
+    assert problem in job_spec("1", record, found).labels["refused"]
+    assert job_launch("1", record, found).grace_s == 30.0
+
+
+@given(st.text())
+def test_no_comment_is_too_odd(text):
+    comment = f"evalstop:{text}"
+    found = parse_comment(comment)
+    record = JobRecord(id="1", state="RUNNING", gpus=1, comment=comment)
+    assert job_spec("1", record, found).id == "1"
+    job_launch("1", record, found)
+
+
+written = st.text(
+    st.characters(blacklist_categories=["C", "Z"], blacklist_characters=";"), min_size=1
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(set(KEYS) - {"estimated_s", "grace_s"})), written))
+def test_what_is_written_is_read_back(values):
+    values = {"metric": "acc", "direction": "max", **values}
+    assert parse_comment(write_comment(values)).values == values
+
+
+@pytest.mark.parametrize("values", [{"nope": "1"}, {"metric": "a;b"}, {"metric": "a\nb"}])
+def test_what_could_not_be_read_back_is_not_written(values):
+    with pytest.raises(InputError):
+        write_comment(values)
+
+
+def test_the_tenant_is_the_account_where_nobody_says_otherwise():
+    optin = parse_comment("evalstop:metric=a,direction=max")
+    record = JobRecord(id="1", state="RUNNING", gpus=1, user="eve", account="nlp")
+    assert job_spec("1", record, optin).tenant == "nlp"
+    record = JobRecord(id="1", state="RUNNING", gpus=1, user="eve")
+    assert job_spec("1", record, optin).tenant == "eve"
+
+
+def test_paths_are_under_the_jobs_folder_and_know_its_number():
+    optin = parse_comment("evalstop:metric=a,direction=max,checkpoints=runs/%j,evals=/x/%j.jsonl")
+    record = JobRecord(id="5_1", state="RUNNING", gpus=1, work_dir="/home/eve")
+    assert job_launch("5_1", record, optin).checkpoints == "/home/eve/runs/5_1"
+    assert job_spec("5_1", record, optin).labels["evals"] == "/x/5_1.jsonl"
+
+
+@pytest.mark.parametrize("name", ["uid", "gid", "wrap", "comment", "chdir", "export", "array", ""])
+def test_options_that_would_give_power_are_not_passed_on(name):
+    launch = Launch(command=("true",), options={name: "x"})
+    with pytest.raises(InputError, match="is not passed on"):
+        sbatch_options(JobSpec(id="a"), launch)
+
+
+def test_a_script_quotes_what_it_is_given():
+    launch = Launch(command=("echo", "a b", "$(id)"), environment={"A": "x'; id #"})
+    script = batch_script(launch)
+    assert "exec echo 'a b' '$(id)'\n" in script
+    assert "export A='x'\"'\"'; id #'\n" in script
+
+
+@pytest.mark.parametrize(
+    "launch", [Launch(command=()), Launch(command=("true",), environment={"a b": "1"})]
+)
+def test_what_cannot_be_a_script_is_refused(launch):
+    with pytest.raises(InputError):
+        batch_script(launch)
