@@ -1,0 +1,23 @@
+"""Which modules hold no examples for this environment: those of an extra that is missing here."""
+
+from __future__ import annotations
+
+import importlib.util
+
+NEEDS = {
+    "trl": [
+        "src/evalstop/lab/heldout.py",
+        "src/evalstop/lab/proxy.py",
+        "src/evalstop/lab/start.py",
+        "src/evalstop/lab/sweep.py",
+        "src/evalstop/lab/training.py",
+    ],
+}
+"""Package: the modules that import it. Their tests lie in tests/extras and run in CI there."""
+
+collect_ignore = [
+    module
+    for package, modules in NEEDS.items()
+    if importlib.util.find_spec(package) is None
+    for module in modules
+]
