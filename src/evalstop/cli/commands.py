@@ -30,7 +30,14 @@ class Entry(NamedTuple):
     panel: str
 
 
-COMMANDS: dict[str, Entry] = {}
+_ASK = "Ask what a rule does"
+
+COMMANDS: dict[str, Entry] = {
+    "replay": Entry(
+        "evalstop.cli.replay:replay", "What would a rule have done to runs I already have?", _ASK
+    ),
+    "rules": Entry("evalstop.cli.rules:rules", "List the stop rules and their parameters.", _ASK),
+}
 """Every command in the order of the help."""
 
 

@@ -1,0 +1,138 @@
+"""``evalstop replay``: what would a rule have done to runs I already have?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from evalstop.cli.output import fit, number, print_table, tell, version, write_json
+from evalstop.core.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evalstop.traces.results import Replay, Replayed
+
+__all__ = ["replay"]
+
+_MOST_ROWS = 40
+
+
+def replay(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="trainer_state.json, a folder of runs, CSV / Parquet / JSONL in long form, "
+            "TensorBoard events, lm-evaluation-harness results, verl's JSONL log, or mlflow:URI.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME[:key=value,...] or TYPE=SPEC;...; repeatable. See evalstop rules."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Metric to watch, in any of its spellings.")
+    ] = None,
+    direction: Annotated[
+        str | None,
+        typer.Option(help="max or min; required unless the file states it.", metavar="max|min"),
+    ] = None,
+    job_type: Annotated[
+        str | None, typer.Option(help="rlhf, dpo, lora, other: overrides what the files say.")
+    ] = None,
+    example: Annotated[
+        bool,
+        typer.Option(
+            "--example",
+            help="Replay the public runs that evalstop ships.",
+        ),
+    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="List every run, not the first 40.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine output on stdout.")] = False,
+) -> None:
+    """What would a rule have done to runs I already have?
+
+    Every run is replayed under every rule: where it would have been stopped, what that saves and
+    what it costs. Exit code 1 says that some of the files could not be read.
+    """
+    from evalstop.config.rules import parse_rule  # noqa: PLC0415 -- after the options are read
+    from evalstop.traces.replay import replay as run_replay  # noqa: PLC0415 -- same
+
+    if direction not in {None, "max", "min"}:
+        msg = f"--direction must be max or min, but it is {direction!r}"
+        raise InputError(msg)
+    sources: list[str | Path] = [*(paths or [])]
+    if example:
+        sources.append("example:")
+    if not sources:
+        msg = "no run to replay: name files, folders or mlflow:URI, or use --example"
+        raise InputError(msg)
+    rules = [parse_rule(spec) for spec in rule or ["default"]]
+    sense = cast("Literal['max', 'min'] | None", direction)
+    report = run_replay(sources, rules, metric=metric, direction=sense, job_type=job_type)
+    for warning in report.warnings:
+        tell(f"warning: {warning}")
+    for error in report.errors:
+        tell(f"error: {error.source}: {error.message}")
+    if as_json:
+        write_json({**report.as_json(), "version": version()})
+    else:
+        _print(report, limit=None if every else _MOST_ROWS)
+    if report.errors:
+        raise typer.Exit(1)
+
+
+def _print(report: Replay, limit: int | None) -> None:
+    for spec, summary in report.summary.items():
+        results = sorted(
+            (result for result in report.results if result.rule == spec),
+            key=lambda result: -result.saved_fraction,
+        )
+        fired = [result for result in results if result.fired]
+        shown = fired[:limit]
+        if shown:
+            print_table(
+                f"Rule {spec}: runs it would have stopped", _HEADER, map(_row, shown), right=_RIGHT
+            )
+        if len(shown) < len(fired):
+            tell(f"{len(fired) - len(shown)} more stopped runs: --all lists them, --json has all")
+        print_table(
+            f"Rule {spec}: summary",
+            ["runs", "stopped", "steps saved, mean", "regret, mean", "regret, largest"],
+            [
+                [
+                    str(summary.runs),
+                    str(summary.fired),
+                    f"{summary.saved_fraction_mean:.1%}",
+                    number(summary.regret_mean),
+                    number(summary.regret_max),
+                ]
+            ],
+            right="rrrrr",
+        )
+
+
+_HEADER = (
+    "run", "metric", "evals", "stop at", "best by then", "best of run", "at step", "final",
+    "saved", "regret", "why",
+)  # fmt: skip
+_RIGHT = "llrrrrrrrrl"
+
+
+def _row(result: Replayed) -> list[str]:
+    return [
+        fit(result.trace_id),
+        fit(result.metric, 24),
+        str(result.n_evals),
+        str(result.stop_step),
+        number(result.best_score_at_stop),
+        number(result.best_score),
+        str(result.best_step),
+        number(result.final_score),
+        f"{result.saved_fraction:.0%}",
+        number(result.regret),
+        f"{number(result.statistic, 3)} >= {number(result.threshold, 3)}",
+    ]

@@ -1,0 +1,172 @@
+"""Result folders of lm-evaluation-harness: one ``results_*.json`` an evaluated checkpoint.
+
+A file holds ``results[task]["acc,none"]`` with ``"acc_stderr,none"`` beside it,
+``higher_is_better[task]["acc"]``, ``n-samples[task]["effective"]`` and the task's version, but no
+training step: that is read off the checkpoint's path (``checkpoint-500``, ``global_step_500``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evalstop.core.errors import ReadError
+from evalstop.traces.series import Curve, Loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+__all__ = ["Reading", "is_results", "read_results", "readings_of_file"]
+
+_STEP = re.compile(r"(?:checkpoint|global_?step|step|iter|iteration|ckpt)[-_]?(\d+)", re.IGNORECASE)
+
+
+class Reading(NamedTuple):
+    """One metric of one task for one checkpoint."""
+
+    run: str
+    metric: str
+    step: int
+    score: float
+    stderr: float
+    n_items: int
+    greater_is_better: bool | None
+    epoch_key: str
+
+
+def is_results(path: Path) -> bool:
+    """Return whether a file is named as the harness names its results."""
+    return path.name.startswith("results") and path.suffix == ".json"
+
+
+def read_results(paths: Iterable[Path], root: Path) -> Loaded:
+    """Read the results of any number of checkpoints, and order them into curves.
+
+    Args:
+        paths: the result files.
+        root: the folder they were found under, named as their source.
+    """
+    groups: dict[tuple[str, str], list[Reading]] = {}
+    errors: list[ReadError] = []
+    for path in paths:
+        try:
+            for reading in readings_of_file(path):
+                groups.setdefault((reading.run, reading.metric), []).append(reading)
+        except ReadError as error:
+            errors.append(error)
+    curves = [
+        Curve(
+            trace_id=run,
+            source=str(root),
+            metric=metric,
+            steps=[reading.step for reading in readings],
+            scores=[reading.score for reading in readings],
+            stderrs=[reading.stderr for reading in readings],
+            n_items=[reading.n_items for reading in readings],
+            greater_is_better=readings[0].greater_is_better,
+            epoch_keys=[reading.epoch_key for reading in readings],
+        )
+        for (run, metric), readings in groups.items()
+    ]
+    return Loaded(curves, errors)
+
+
+def readings_of_file(path: Path) -> list[Reading]:
+    """Return what one ``results_*.json`` says.
+
+    Raises:
+        ReadError: not JSON, not results of the harness, or the checkpoint's step is not known.
+    """
+    try:
+        data = json.loads(path.read_bytes())
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ReadError(str(path), f"not valid JSON, perhaps cut short: {error}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("results"), dict):
+        message = "there is no object results, as lm-evaluation-harness writes it"
+        raise ReadError(str(path), message)
+    model = _model(data) or path.absolute().parent.name
+    step = _step(model) or _step(path.absolute().parent.name)
+    if step is None:
+        message = (
+            f"the training step is not known: expected checkpoint-N (or step_N) in the model's "
+            f"path, but it is {model!r}"
+        )
+        raise ReadError(str(path), message)
+    found, run = step
+    return [
+        reading
+        for task, metrics in data["results"].items()
+        if isinstance(metrics, dict)
+        for reading in _readings_of_task(data, task, metrics, run, found)
+    ]
+
+
+def _readings_of_task(
+    data: Mapping[str, Any],
+    task: str,
+    metrics: Mapping[str, Any],
+    run: str,
+    step: int,
+) -> list[Reading]:
+    version = _get(data, "versions", task)
+    shots = _get(data, "n-shot", task)
+    items = _get(_get(data, "n-samples", task), "effective")
+    readings = []
+    for key, value in metrics.items():
+        name, _, filter_ = key.partition(",")
+        if name.endswith("_stderr") or not _is_number(value):
+            continue
+        stderr = metrics.get(f"{name}_stderr,{filter_}")
+        better = _get(data, "higher_is_better", task, name)
+        label = f"{task}/{name}" if filter_ in {"", "none"} else f"{task}/{name},{filter_}"
+        readings.append(
+            Reading(
+                run=run,
+                metric=label,
+                step=step,
+                score=float(value),
+                stderr=_number(stderr),
+                n_items=items if isinstance(items, int) else 0,
+                greater_is_better=better if isinstance(better, bool) else None,
+                epoch_key=f"{task} version {version}, {shots} shots",
+            )
+        )
+    return readings
+
+
+def _model(data: Mapping[str, Any]) -> str:
+    name = data.get("model_name")
+    if isinstance(name, str) and name:
+        return name
+    arguments = _get(data, "config", "model_args")
+    if isinstance(arguments, dict):
+        return str(arguments.get("pretrained", ""))
+    match = re.search(r"pretrained=([^,]+)", arguments) if isinstance(arguments, str) else None
+    return match.group(1) if match else ""
+
+
+def _step(model: str) -> tuple[int, str] | None:
+    """Return the step in a checkpoint's path, and the path without it."""
+    matches = list(_STEP.finditer(model))
+    if not matches:
+        return None
+    last = matches[-1]
+    run = (model[: last.start()] + model[last.end() :]).rstrip("/_-")
+    return int(last.group(1)), run or "run"
+
+
+def _get(value: object, *keys: str) -> Any:  # noqa: ANN401 -- JSON
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _number(value: Any) -> float:  # noqa: ANN401 -- JSON; "N/A" where there is no error
+    return float(value) if _is_number(value) else math.nan
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

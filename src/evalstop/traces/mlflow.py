@@ -1,0 +1,296 @@
+"""MLflow tracking servers and stores: ``mlflow:URI[?experiment=NAME][&run=ID]``.
+
+A server (``http://...``) is asked over its REST interface with the standard library. Any other
+URI (``sqlite:///mlflow.db``, a folder) needs MLflow itself (extra ``mlflow``).
+
+Every list is read to its end: a page token that comes back a second time ends the reading and
+marks the history partial (mlflow's own clients have looped on one), and so does a history that
+lacks the run's newest value. Partial histories are never a reason to stop (R27).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evalstop.core.errors import InputError, MissingExtraError, ReadError
+from evalstop.traces.series import Curve, Loaded, SkippedPoint
+from evalstop.traces.trainer_state import is_bookkeeping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["PREFIX", "Address", "History", "Server", "curve_of_history", "read_mlflow"]
+
+PREFIX = "mlflow:"
+_PAGE = 1000
+_MOST_PAGES = 10_000
+_TIMEOUT_SECONDS = 30.0
+
+Call = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""A REST call: the path below ``/api/2.0/mlflow/`` and its parameters; returns the answer."""
+
+
+class Address(NamedTuple):
+    """What ``mlflow:URI`` names."""
+
+    uri: str
+    experiment: str
+    run: str
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Return the parts of ``mlflow:URI?experiment=NAME&run=ID``."""
+        uri, _, query = text.removeprefix(PREFIX).partition("?")
+        if not uri:
+            msg = "expected mlflow:URI, for instance mlflow:http://localhost:5000?experiment=NAME"
+            raise InputError(msg)
+        options = dict(urllib.parse.parse_qsl(query))
+        unknown = set(options) - {"experiment", "run"}
+        if unknown:
+            msg = f"mlflow:URI knows the options experiment and run, but not {sorted(unknown)}"
+            raise InputError(msg)
+        return cls(uri, options.get("experiment", ""), options.get("run", ""))
+
+
+class History(NamedTuple):
+    """A metric's history: (step, value, timestamp in ms) as reported, and why it is partial."""
+
+    points: Sequence[tuple[int, float, int]]
+    partial: str = ""
+
+
+class Run(NamedTuple):
+    """A run and its newest values: name of metric to (step, value)."""
+
+    id: str
+    name: str
+    newest: Mapping[str, float]
+    job_type: str = ""
+
+
+class Server:
+    """The REST interface of one tracking server.
+
+    Args:
+        uri: address of the server.
+        call: how to call it; by HTTP unless a test says otherwise.
+    """
+
+    def __init__(self, uri: str, call: Call | None = None) -> None:
+        self._uri = uri.rstrip("/")
+        self._call = call or self._by_http
+
+    def runs(self, address: Address) -> list[Run]:
+        """Return the runs that the address names."""
+        if address.run:
+            answer = self._call("runs/get", {"run_id": address.run})
+            return [_run(answer["run"])]
+        experiments = [
+            experiment["experiment_id"]
+            for page in self._pages("experiments/search", {"max_results": _PAGE})
+            for experiment in page.get("experiments", ())
+            if address.experiment in {"", experiment["name"], experiment["experiment_id"]}
+        ]
+        if not experiments:
+            raise ReadError(self._uri, f"there is no experiment {address.experiment!r}")
+        query = {"experiment_ids": experiments, "max_results": _PAGE}
+        return [
+            _run(run) for page in self._pages("runs/search", query) for run in page.get("runs", ())
+        ]
+
+    def history(self, run: Run, metric: str) -> History:
+        """Return a metric's whole history."""
+        query = {"run_id": run.id, "metric_key": metric, "max_results": _PAGE}
+        points: list[tuple[int, float, int]] = []
+        try:
+            for page in self._pages("metrics/get-history", query):
+                points += [_point(metric_) for metric_ in page.get("metrics", ())]
+        except _LoopError as error:
+            return History(points, str(error))
+        return History(points, _missing_newest(points, run.newest.get(metric, math.nan)))
+
+    def _pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        seen: set[str] = set()
+        token = ""
+        for _ in range(_MOST_PAGES):
+            page = self._call(path, {**query, "page_token": token} if token else query)
+            yield page
+            token = page.get("next_page_token") or ""
+            if not token:
+                return
+            if token in seen:
+                msg = f"{path} gave the page token {token!r} twice"
+                raise _LoopError(msg)
+            seen.add(token)
+        msg = f"{path} has more than {_MOST_PAGES} pages"
+        raise _LoopError(msg)
+
+    def _by_http(self, path: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        url = f"{self._uri}/api/2.0/mlflow/{path}"
+        body = None
+        if path.endswith("/search"):
+            body = json.dumps(parameters).encode()
+        else:
+            url += "?" + urllib.parse.urlencode(parameters)
+        request = urllib.request.Request(url, data=body, headers=_headers())  # noqa: S310 -- checked to be http(s) in read_mlflow
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 -- same
+                value: Mapping[str, Any] = json.load(answer)
+        except (OSError, ValueError) as error:
+            raise ReadError(
+                url, f"the MLflow server does not answer as it should: {error}"
+            ) from error
+        return value
+
+
+class _LoopError(Exception):
+    """A list of pages does not end."""
+
+
+def read_mlflow(text: str, metric: str | None = None) -> Loaded:  # noqa: ARG001 -- as every reader
+    """Read every metric of the runs that ``mlflow:URI`` names, but the evaluation's own timings.
+
+    Raises:
+        ReadError: the server does not answer, or there is no run.
+        MissingExtraError: the URI is no server's, and MLflow is not installed.
+    """
+    address = Address.parse(text)
+    remote = address.uri.startswith(("http://", "https://"))
+    store: Server | _Library = Server(address.uri) if remote else _Library(address.uri)
+    runs = store.runs(address)
+    curves = [
+        curve_of_history(store.history(run, name), source=text, trace_id=run.name, metric=name)
+        for run in runs
+        for name in run.newest
+        if not is_bookkeeping(name)
+    ]
+    if not curves:
+        raise ReadError(text, f"found {len(runs)} runs, none with a metric")
+    return Loaded(curves, [])
+
+
+def curve_of_history(history: History, *, source: str, trace_id: str, metric: str) -> Curve:
+    """Return a history as a curve in order of its own steps.
+
+    Where every report has step 0 (a logger that never said its step) the order of time stands
+    in for it: 0, 1, 2, ...
+    """
+    ordered = sorted(history.points, key=lambda point: (point[0], point[2]))
+    stepless = len(ordered) > 1 and all(step == 0 for step, _, _ in ordered)
+    points = [
+        (index if stepless else step, value) for index, (step, value, _) in enumerate(ordered)
+    ]
+    return Curve(
+        trace_id=trace_id,
+        source=source,
+        metric=metric,
+        steps=[step for step, _ in points if step >= 0],
+        scores=[value for step, value in points if step >= 0],
+        skipped=tuple(
+            SkippedPoint(step=step, reason=f"step {step} is negative")
+            for step, _ in points
+            if step < 0
+        ),
+        partial=history.partial,
+    )
+
+
+class _Library:
+    """A store that only MLflow itself can open."""
+
+    def __init__(self, uri: str) -> None:
+        try:
+            self._client: Any = import_module("mlflow").MlflowClient(tracking_uri=uri)
+        except ImportError as error:
+            msg = "mlflow"
+            raise MissingExtraError(msg, "mlflow") from error
+        self._uri = uri
+
+    def runs(self, address: Address) -> list[Run]:
+        if address.run:
+            return [self._run(self._client.get_run(address.run))]
+        experiments = [
+            experiment.experiment_id
+            for experiment in self._all(self._client.search_experiments)
+            if address.experiment in {"", experiment.name, experiment.experiment_id}
+        ]
+        if not experiments:
+            raise ReadError(self._uri, f"there is no experiment {address.experiment!r}")
+        return [self._run(run) for run in self._all(self._client.search_runs, experiments)]
+
+    def history(self, run: Run, metric: str) -> History:
+        points = [
+            (point.step, float(point.value), point.timestamp)
+            for point in self._client.get_metric_history(run.id, metric)
+        ]
+        return History(points, _missing_newest(points, run.newest.get(metric, math.nan)))
+
+    @staticmethod
+    def _run(run: Any) -> Run:  # noqa: ANN401 -- MLflow's entity
+        return Run(run.info.run_id, run.info.run_name or run.info.run_id, dict(run.data.metrics))
+
+    @staticmethod
+    def _all(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
+        token, seen = None, set()
+        while True:
+            page = search(*arguments, max_results=_PAGE, page_token=token)
+            yield from page
+            token = page.token
+            if not token or token in seen:
+                return
+            seen.add(token)
+
+
+def _run(data: Mapping[str, Any]) -> Run:
+    facts = data["info"]
+    metrics = data.get("data", {}).get("metrics", ())
+    return Run(
+        facts["run_id"],
+        facts.get("run_name") or facts["run_id"],
+        {metric["key"]: _value(metric.get("value", math.nan)) for metric in metrics},
+    )
+
+
+def _point(data: Mapping[str, Any]) -> tuple[int, float, int]:
+    # Protocol buffers write 64-bit integers as text in JSON, and leave out zeros.
+    return (
+        int(data.get("step", 0)),
+        _value(data.get("value", math.nan)),
+        int(data.get("timestamp", 0)),
+    )
+
+
+def _value(value: object) -> float:
+    """Return a metric's value; NaN and infinity arrive as text or as bare words."""
+    try:
+        return float(value)  # type: ignore[arg-type]  # refused just below
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _missing_newest(points: Sequence[tuple[int, float, int]], newest: float) -> str:
+    if math.isnan(newest) or any(value == newest for _, value, _ in points):
+        return ""
+    return f"the history read lacks the run's newest value {newest:g}"
+
+
+def _headers() -> dict[str, str]:
+    """Return headers with the credentials that MLflow's own clients read."""
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    user = os.environ.get("MLFLOW_TRACKING_USERNAME")
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    elif user:
+        pair = f"{user}:{os.environ.get('MLFLOW_TRACKING_PASSWORD', '')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return headers

@@ -1,0 +1,161 @@
+"""Which reader a source needs, seen from its content; and how one bad file spares the others."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from evalstop.core.errors import ReadError
+from evalstop.traces import example, lm_eval, mlflow
+from evalstop.traces.jsonl import read_jsonl
+from evalstop.traces.series import Curve, Loaded
+from evalstop.traces.tables import read_csv, read_parquet
+from evalstop.traces.tensorboard import is_event_file, read_event_folder
+from evalstop.traces.trainer_state import read_trainer_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+__all__ = ["read_source"]
+
+_STATE = "trainer_state.json"
+_CHECKPOINT = "checkpoint-"
+_TABLES = (".csv", ".parquet", ".jsonl")
+_PARQUET_MAGIC = b"PAR1"
+_SNIFFED = 4096
+
+
+def read_source(source: str | Path, metric: str | None = None) -> Loaded:
+    """Read a file, a folder of runs, ``mlflow:URI``, or the built-in runs (``example:``).
+
+    Args:
+        source: what to read.
+        metric: the metric that is wanted, for tables with one column a metric.
+
+    Returns:
+        The curves, and an error for each file that could not be read.
+
+    Raises:
+        ReadError: nothing is there, or nothing of it could be read.
+        MissingExtraError: the format needs an optional dependency.
+    """
+    if isinstance(source, str) and source.startswith(mlflow.PREFIX):
+        return mlflow.read_mlflow(source, metric)
+    if isinstance(source, str) and source.startswith(example.PREFIX):
+        return example.read_example(source)
+    path = Path(source)
+    if path.is_dir():
+        return _read_folder(path, metric)
+    if not path.exists():
+        raise ReadError(str(path), "there is no such file or folder")
+    return _read_file(path, metric)
+
+
+def _read_file(path: Path, metric: str | None) -> Loaded:
+    try:
+        with path.open("rb") as file:
+            start = file.read(_SNIFFED)
+    except OSError as error:
+        raise ReadError(str(path), f"cannot be read: {error.strerror}") from error
+    if not start.strip():
+        raise ReadError(str(path), "the file is empty")
+    if start.startswith(_PARQUET_MAGIC):
+        return read_parquet(path, metric)
+    if is_event_file(path):
+        return read_event_folder(path, metric)
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"{"):
+        return _read_json(path, text, metric)
+    if b"\x00" in start:
+        message = (
+            "not a format evalstop knows: expected trainer_state.json, CSV, Parquet, JSONL, "
+            "TensorBoard events or results of lm-evaluation-harness"
+        )
+        raise ReadError(str(path), message)
+    return read_csv(path, metric)
+
+
+def _read_json(path: Path, text: bytes, metric: str | None) -> Loaded:
+    if path.suffix == ".jsonl":
+        return read_jsonl(path, metric)
+    if lm_eval.is_results(path):
+        loaded = lm_eval.read_results([path], path)
+        if not loaded.curves:
+            raise loaded.errors[0]
+        return loaded
+    if path.suffix == ".json" or b"\n" not in text or b'"log_history"' in text:
+        return read_trainer_state(path, metric)
+    first = text.split(b"\n", 1)[0].rstrip()
+    return read_jsonl(path, metric) if first.endswith(b"}") else read_trainer_state(path, metric)
+
+
+class _Part(NamedTuple):
+    """A run of a folder: ways to read it, the first that works counts; and its name, if known."""
+
+    ways: Sequence[Callable[[], Loaded]]
+    name: str | None = None
+
+
+def _read_folder(root: Path, metric: str | None) -> Loaded:
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    curves: list[Curve] = []
+    errors: list[ReadError] = []
+    for part in _parts(root, files, metric):
+        for way in part.ways:
+            try:
+                loaded = way()
+            except ReadError as error:
+                errors.append(error)
+                continue
+            errors += loaded.errors
+            curves += [replace(c, trace_id=part.name or c.trace_id) for c in loaded.curves]
+            break
+    if not curves:
+        raise errors[0] if errors else _nothing_found(root, files)
+    return Loaded(curves, errors)
+
+
+def _parts(root: Path, files: Sequence[Path], metric: str | None) -> Iterator[_Part]:
+    for run, states in _runs_of_states(files):
+        # Newest first: an older one stands in for one that is cut short.
+        yield _Part([partial(read_trainer_state, s, metric) for s in states], _name(root, run))
+    for folder in dict.fromkeys(path.parent for path in files if is_event_file(path)):
+        yield _Part([partial(read_event_folder, folder, metric)], _name(root, folder))
+    results = [path for path in files if lm_eval.is_results(path)]
+    evaluated = {path.parent for path in results}
+    for path in files:
+        if path.suffix in _TABLES and path.parent not in evaluated:
+            yield _Part([partial(_read_file, path, metric)])
+    if results:
+        yield _Part([partial(lm_eval.read_results, results, root)])
+
+
+def _runs_of_states(files: Iterable[Path]) -> list[tuple[Path, list[Path]]]:
+    """Return runs with their states, newest first: the run's own, then its checkpoints' by step."""
+    runs: dict[Path, list[tuple[float, Path]]] = {}
+    for path in files:
+        if path.name != _STATE:
+            continue
+        folder = path.parent
+        step = folder.name.removeprefix(_CHECKPOINT)
+        if folder.name.startswith(_CHECKPOINT) and step.isdigit():
+            runs.setdefault(folder.parent, []).append((float(step), path))
+        else:
+            runs.setdefault(folder, []).append((float("inf"), path))
+    return [(run, [path for _, path in sorted(states)[::-1]]) for run, states in runs.items()]
+
+
+def _name(root: Path, run: Path) -> str:
+    """Return a run's name within ``root``: its path, or the folder's own name."""
+    return root.absolute().name if run == root else run.relative_to(root).as_posix()
+
+
+def _nothing_found(root: Path, files: Sequence[Path]) -> ReadError:
+    message = (
+        f"no runs found among {len(files)} files: expected {_STATE}, *.csv, *.parquet, *.jsonl, "
+        "TensorBoard event files or results_*.json of lm-evaluation-harness"
+    )
+    return ReadError(str(root), message)

@@ -1,0 +1,131 @@
+"""``trainer_state.json`` of transformers and TRL: one run's ``log_history``.
+
+The same file also holds what tells a metric's direction without a guess: ``best_metric`` is the
+extreme of the watched metric, so a metric whose maximum it is (and whose minimum it is not) was
+maximised. A run that watched nothing says nothing, and needs ``--direction``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from evalstop.core.errors import ReadError
+from evalstop.traces.series import Curve, Loaded, SkippedPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["curves_of_log", "is_bookkeeping", "read_trainer_state"]
+
+_PREFIX = "eval_"
+_BOOKKEEPING = (
+    "_runtime",
+    "_samples_per_second",
+    "_steps_per_second",
+    "_model_preparation_time",
+    "_jit_compilation_time",
+    "_num_tokens",
+)
+_REWARDS = ("reward", "rewards/chosen", "objective/rlhf_reward")
+_SAME = 1e-9
+
+
+def read_trainer_state(path: Path, metric: str | None = None) -> Loaded:  # noqa: ARG001 -- as every reader
+    """Read one ``trainer_state.json``.
+
+    Raises:
+        ReadError: not JSON (cut short?), no ``log_history``, or no evaluation in it.
+    """
+    try:
+        state = json.loads(path.read_bytes())
+    except (ValueError, UnicodeDecodeError) as error:
+        message = f"not valid JSON, perhaps cut short while it was written: {error}"
+        raise ReadError(str(path), message) from error
+    log = state.get("log_history") if isinstance(state, dict) else None
+    if not isinstance(log, list):
+        raise ReadError(str(path), "there is no list log_history, as trainer_state.json has")
+    curves = curves_of_log(
+        log, source=str(path), trace_id=_run_name(path), best_metric=state.get("best_metric")
+    )
+    if not curves:
+        raise ReadError(str(path), "log_history holds no evaluation (no key that starts eval_)")
+    return Loaded(curves, [])
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Return whether an ``eval_`` key is about the evaluation's speed, not its result."""
+    return name.endswith(_BOOKKEEPING) or name == "eval_epoch"
+
+
+def curves_of_log(
+    log: Sequence[Any], *, source: str, trace_id: str, best_metric: float | None = None
+) -> list[Curve]:
+    """Return one curve a metric of a ``log_history``.
+
+    Args:
+        log: the entries; each has a step, and what was logged at it.
+        source: the file.
+        trace_id: name of the run.
+        best_metric: the state's ``best_metric``, from which a direction may follow.
+    """
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    skipped: dict[str, list[SkippedPoint]] = {}
+    losses: list[tuple[int, float]] = []
+    proxy = math.nan
+    for number, entry in enumerate(log):
+        if not isinstance(entry, dict):
+            raise ReadError(source, f"log_history[{number}] is not an object")
+        step = entry.get("step")
+        if not isinstance(step, int):
+            raise ReadError(source, f"log_history[{number}] has no whole step, but {step!r}")
+        if isinstance(loss := entry.get("loss"), (int, float)) and math.isfinite(loss):
+            losses.append((step, float(loss)))
+        proxy = next((float(entry[k]) for k in _REWARDS if _is_number(entry.get(k))), proxy)
+        for name, value in entry.items():
+            if not name.startswith(_PREFIX) or is_bookkeeping(name):
+                continue
+            if step < 0 or not _is_number(value):
+                reason = f"step {step} is negative" if step < 0 else f"not a number: {value!r}"
+                skipped.setdefault(name, []).append(SkippedPoint(step=step, reason=reason))
+                continue
+            found.setdefault(name, []).append((step, float(value), proxy))
+    return [
+        Curve(
+            trace_id=trace_id,
+            source=source,
+            metric=name,
+            steps=[step for step, _, _ in points],
+            scores=[value for _, value, _ in points],
+            greater_is_better=_direction([value for _, value, _ in points], best_metric),
+            proxies=[reward for _, _, reward in points],
+            losses=losses,
+            skipped=tuple(skipped.get(name, ())),
+        )
+        for name, points in found.items()
+    ]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _direction(values: Sequence[float], best: float | None) -> bool | None:
+    """Return whether ``best`` is the maximum of ``values`` (or the minimum), None if neither."""
+    finite = [value for value in values if math.isfinite(value)]
+    if best is None or not finite or not math.isfinite(best):
+        return None
+    low, high = min(finite), max(finite)
+    if math.isclose(low, high, rel_tol=_SAME):
+        return None
+    if math.isclose(best, high, rel_tol=_SAME):
+        return True
+    return False if math.isclose(best, low, rel_tol=_SAME) else None
+
+
+def _run_name(path: Path) -> str:
+    """Return the run's folder: a checkpoint's state belongs to the folder above."""
+    folder = path.absolute().parent
+    return folder.parent.name if folder.name.startswith("checkpoint-") else folder.name
