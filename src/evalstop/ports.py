@@ -116,6 +116,7 @@ class JobReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
         gpus: GPUs it holds, or asks for while queued.
         devices: their names, where the backend knows them.
         exit_code: of the finished run; negative for a signal; None if unknown or unfinished.
+        stopped: whether an order to stop or preempt reached the run before it had ended.
         reason: the backend's own word for how it ended or why it waits.
         spec: the job as submitted, where it came to the backend past evalstop (attach mode).
         launch: what is known of how it runs, in attach mode.
@@ -127,6 +128,7 @@ class JobReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: int = 0
     devices: tuple[str, ...] = ()
     exit_code: int | None = None
+    stopped: bool = False
     reason: str = ""
     spec: JobSpec | None = None
     launch: Launch | None = None

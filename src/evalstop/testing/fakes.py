@@ -50,6 +50,7 @@ class _Run:
     state: RunState = RunState.RUNNING
     exit_code: int | None = None
     stubborn: bool = False
+    stopped: bool = False
     kill_at: float = float("inf")
 
 
@@ -95,6 +96,7 @@ class FakeBackend:
         if run is None or run.state is not RunState.RUNNING:
             return
         self.log.append(("stop", order.job, order.key))
+        run.stopped = True
         if order.job in self.stuck:
             run.state = RunState.QUARANTINED
         elif run.stubborn:
@@ -131,6 +133,7 @@ class FakeBackend:
                 gpus=run.order.gpus,
                 devices=run.devices,
                 exit_code=run.exit_code,
+                stopped=run.stopped,
             )
             for job, run in self._runs.items()
         )

@@ -255,6 +255,7 @@ class LocalBackend:
             gpus=len(run.order.devices),
             devices=run.order.devices,
             exit_code=run.exit_code,
+            stopped=run.has("stop.json"),
             reason=reason,
         )
 

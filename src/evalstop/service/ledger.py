@@ -1,0 +1,187 @@
+"""What the shell itself must remember of each job: a fold of the log, like everything else.
+
+The picture of the cluster is the kernel's. Here is what carrying out needs: which command no
+event has acknowledged yet, how often a job was started, which checkpoints it saved, which
+reports it has sent already, and how it ended.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from evalstop.core.actions import Advise, Preempt, Start, Stop
+from evalstop.core.events import (
+    CheckpointSaved,
+    EvalReported,
+    JobEnded,
+    JobPreempted,
+    JobStarted,
+    JobSubmitted,
+    OperatorCommanded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evalstop.core.actions import Action
+    from evalstop.core.job import JobSpec, JobView, Outcome
+    from evalstop.core.points import EvalPoint
+    from evalstop.ports import Entry
+
+__all__ = ["JobRecord", "Ledger", "key_of", "report_identity"]
+
+
+def key_of(sequence: int, index: int) -> str:
+    """Return the key under which a backend tells one command from all others."""
+    return f"{sequence}.{index}"
+
+
+def report_identity(metric: str, point: EvalPoint) -> int:
+    """Return what makes two reports the same one (R15)."""
+    score = point.score if math.isfinite(point.score) else None
+    return hash(
+        (
+            metric,
+            point.attempt,
+            point.step,
+            point.eval_id,
+            point.epoch_key,
+            score,
+            point.stderr,
+            point.n_items,
+        )
+    )
+
+
+class JobRecord:
+    """One job, as the shell knows it."""
+
+    __slots__ = (
+        "advice",
+        "best",
+        "ended_at",
+        "last_metric_at",
+        "outcome",
+        "pending",
+        "reports",
+        "saved",
+        "spec",
+        "starts",
+        "stop",
+        "stop_key",
+        "stopped_at",
+        "view",
+    )
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.view: JobView | None = None
+        self.starts = 0
+        self.pending: dict[str, Action] = {}
+        self.saved: dict[int, str] = {}
+        self.reports: set[int] = set()
+        self.best: EvalPoint | None = None
+        self.stop: Stop | None = None
+        self.stop_key = ""
+        self.stopped_at = math.nan
+        self.advice: Advise | None = None
+        self.outcome: Outcome | None = None
+        self.ended_at = math.nan
+        self.last_metric_at = math.nan
+
+
+class Ledger:
+    """Records of all jobs of the log, ended ones included."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobRecord] = {}
+        self.sequence = 0
+        self.stops = 0
+
+    def note(self, entry: Entry, live: Mapping[str, JobView]) -> None:
+        """Take in one entry; ``live`` is the picture after it."""
+        self.sequence = entry.sequence
+        event = entry.event
+        match event:
+            case JobSubmitted():
+                self._submitted(event, live)
+            case EvalReported():
+                self._reported(event)
+            case JobStarted(job=name):
+                record = self.jobs[name]
+                record.starts += 1
+                record.pending = _without(record.pending, Start)
+            case JobPreempted(job=name):
+                record = self.jobs[name]
+                record.pending = _without(record.pending, (Start, Preempt))
+            case CheckpointSaved():
+                self.jobs[event.job].saved[event.step] = event.checkpoint
+            case JobEnded(job=name):
+                record = self.jobs[name]
+                record.outcome, record.ended_at = event.outcome, event.time
+                record.pending = {}
+                record.reports = set()
+            case OperatorCommanded(command="undo", job=name):
+                record = self.jobs[name]
+                record.outcome, record.stop, record.stop_key = None, None, ""
+            case _:
+                pass
+        for index, action in enumerate(entry.actions):
+            self._promised(key_of(entry.sequence, index), action, event.time)
+
+    def _submitted(self, event: JobSubmitted, live: Mapping[str, JobView]) -> None:
+        old = self.jobs.get(event.job.id)
+        record = JobRecord(event.job)
+        record.view = live.get(event.job.id)
+        if old is not None:  # reopened after an undo: runs are counted on, best never gets worse
+            record.starts, record.best, record.saved = old.starts, old.best, old.saved
+        self.jobs[event.job.id] = record
+
+    def _reported(self, event: EvalReported) -> None:
+        record = self.jobs[event.job]
+        if record.outcome is None:
+            record.reports.add(report_identity(event.metric, event.point))
+        if event.metric:
+            return
+        record.last_metric_at = event.time
+        score = event.point.score
+        if math.isfinite(score) and (record.best is None or score > record.best.score):
+            record.best = event.point
+
+    def _promised(self, key: str, action: Action, time: float) -> None:
+        match action:
+            case Start() | Preempt():
+                self.jobs[action.job].pending[key] = action
+            case Stop():
+                record = self.jobs[action.job]
+                record.pending = {key: action}  # what was under way before is void
+                record.stop, record.stop_key, record.stopped_at = action, key, time
+                self.stops += 1
+            case Advise():
+                self.jobs[action.job].advice = action
+            case _:
+                pass
+
+    def live(self) -> list[JobRecord]:
+        """Return the jobs that have not ended, in order of submission."""
+        return [record for record in self.jobs.values() if record.outcome is None]
+
+    def checkpoint_at(self, job: str, step: int) -> str | None:
+        """Return the name of the checkpoint saved at a step, if any."""
+        return self.jobs[job].saved.get(step)
+
+
+def _without(
+    pending: dict[str, Action], kinds: type[Action] | tuple[type[Action], ...]
+) -> dict[str, Action]:
+    return {key: action for key, action in pending.items() if not isinstance(action, kinds)}
+
+
+def with_checkpoint(point: EvalPoint, name: str | None) -> EvalPoint:
+    """Return the evaluation with its checkpoint named, where the report left it out."""
+    if name is None or point.checkpoint is not None:
+        return point
+    return msgspec.structs.replace(point, checkpoint=name)

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import pytest
+
+from evalstop.core.errors import IllegalEventError, StoreError
+from evalstop.core.events import JobEnded, TimerFired
+from evalstop.service.controller import BusyError
+
+
+def decline(platform, job, scores=(0.5, 0.6, 0.55, 0.5)):
+    for number, score in enumerate(scores):
+        platform.report(job, 10 * (number + 1), score)
+
+
+def test_a_job_is_submitted_started_and_completed(platform):
+    platform.look()
+    platform.submit("a", gpus=2)
+    assert platform.phase("a") == "starting"
+    platform.look()
+    assert platform.phase("a") == "running"
+    platform.backend.finish("a")
+    platform.look()
+    assert platform.phase("a") == "completed"
+    platform.look()
+    assert platform.backend.listing().jobs == ()
+
+
+def test_a_declining_job_is_stopped_and_its_gpus_go_to_the_next(platform):
+    platform.look()
+    platform.submit("a", gpus=2)
+    platform.submit("b", gpus=2)
+    platform.look()
+    decline(platform, "a")
+    assert platform.phase("a") == "releasing"
+    assert platform.phase("b") == "waiting"
+    platform.look()
+    assert platform.phase("a") == "stopped_by_policy"
+    platform.look()
+    assert platform.phase("b") == "running"
+
+
+@pytest.mark.parametrize("code", [0, 143, 137, 1])
+def test_after_our_stop_every_exit_code_is_our_stop(platform, code):
+    platform.look()
+    platform.submit("a")
+    platform.look()
+    platform.backend._runs["a"].stubborn = True
+    decline(platform, "a")
+    platform.backend.finish("a", code)
+    platform.look()
+    assert platform.phase("a") == "stopped_by_policy"
+
+
+def test_a_crash_is_a_failure(platform):
+    platform.look()
+    platform.submit("a", command=("exit", "3"))
+    platform.look()
+    platform.look()
+    assert platform.phase("a") == "failed"
+
+
+def test_gpus_that_are_not_proven_free_leave_the_capacity(platform):
+    platform.backend.stuck.add("a")
+    platform.look()
+    platform.submit("a")
+    platform.look()
+    decline(platform, "a")
+    platform.submit("b", gpus=2)
+    platform.look()
+    view = platform.controller.kernel.state.view
+    assert platform.phase("a") == "stopped_by_policy"
+    assert (view.total_gpus, view.free_gpus) == (1, 1)
+    assert platform.phase("b") == "waiting"
+
+
+def test_a_job_that_vanishes_fails_only_when_it_stays_away(platform):
+    platform.look()
+    platform.submit("a")
+    platform.look()
+    run = platform.backend._runs.pop("a")
+    platform.look()
+    platform.look()
+    assert platform.phase("a") == "running"
+    platform.backend._runs["a"] = run
+    platform.look()
+    del platform.backend._runs["a"]
+    for _ in range(3):
+        platform.look()
+    assert platform.phase("a") == "failed"
+
+
+def test_a_waiting_job_can_be_stopped_without_ever_having_run(platform):
+    platform.look()
+    platform.submit("a", gpus=2)
+    platform.submit("b", gpus=2)
+    platform.look()
+    decline(platform, "b")
+    platform.look()
+    assert platform.phase("b") == "stopped_by_policy"
+    assert ("start", "b") not in [(verb, job) for verb, job, _ in platform.backend.log]
+
+
+def test_a_job_that_runs_after_its_end_is_stopped_again(platform):
+    platform.look()
+    platform.submit("a")
+    platform.look()
+    platform.ask(lambda s: [JobEnded(time=s.now, job="a")])
+    platform.look()
+    assert platform.backend.log[-1][:2] == ("stop", "a")
+
+
+def test_nothing_is_done_before_it_is_written(platform):
+    platform.look()
+
+    class FullDiskError(StoreError):
+        pass
+
+    def full(_entries):
+        raise FullDiskError
+
+    append, platform.store.append = platform.store.append, full
+    with pytest.raises(BusyError, match="cannot be written"):
+        platform.submit("a")
+    assert platform.backend.log == []
+    with pytest.raises(BusyError):
+        platform.submit("c")
+    platform.store.append = append
+    platform.submit("b")
+    assert [job for _, job, _ in platform.backend.log] == ["a", "b"]
+    before = platform.picture()
+    platform.restart()
+    assert platform.picture() == before
+
+
+def test_a_second_writer_deposes_the_first(platform):
+    platform.look()
+    first = platform.controller
+    platform.restart()
+    platform.submit("a")
+    future = first.ask(lambda s: [TimerFired(time=s.now)])
+    first.settle()
+    with pytest.raises(BusyError):
+        future.result(timeout=0)
+    assert first.deposed.is_set()
+
+
+def test_an_impossible_event_is_told_to_the_asker_and_leaves_no_trace(platform):
+    platform.look()
+    before = platform.controller.sequence
+    with pytest.raises(IllegalEventError, match="nobody"):
+        platform.ask(lambda s: [TimerFired(time=s.now), JobEnded(time=s.now, job="nobody")])
+    assert platform.controller.sequence == before + 1  # the timer, which was possible
+    platform.restart()
+    assert platform.controller.sequence == before + 1
+
+
+def test_a_policy_that_raises_costs_no_job(platform):
+    platform.look()
+    platform.submit("a")
+    platform.look()
+    decide = platform.controller.kernel.policy.decide
+
+    def broken(_event, _view):
+        raise ZeroDivisionError
+
+    platform.controller.kernel.policy.decide = broken
+    platform.report("a", 10, 0.5)
+    assert platform.phase("a") == "running"
+    platform.controller.kernel.policy.decide = decide
+    assert platform.controller.ledger.jobs["a"].best.score == 0.5
+
+
+def test_a_wall_clock_that_jumps_does_not_move_the_log(platform):
+    platform.look()
+    platform.submit("a")
+    platform.look()
+    before = platform.controller.now()
+    platform.clock.jump(-86_400)
+    assert platform.controller.now() == before
+    platform.look()
+    platform.restart()
+    platform.report("a", 10, 0.5)
+    times = [entry.event.time for entry in platform.store.read()]
+    assert times == sorted(times)
+
+
+def test_a_restart_sends_again_what_nothing_has_acknowledged(platform):
+    platform.look()
+
+    def dead(_order):
+        raise KeyboardInterrupt
+
+    start, platform.backend.start = platform.backend.start, dead
+    with pytest.raises(KeyboardInterrupt):
+        platform.submit("a")
+    platform.backend.start = start
+    platform.restart()
+    platform.look()
+    assert platform.phase("a") == "running"
+    key = platform.backend.log[0][2]
+    assert key == "2.0"
