@@ -1,0 +1,234 @@
+"""From a scenario and a seed to a workload: the one place where a generator is made.
+
+Each concern draws from its own child generator, so that changing one (noise, load, the hacking
+share) leaves what the others drew as it was: sweeps and paired comparisons share their luck.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from evalstop.workloads.arrivals import bursty_arrivals, mean_gap_s, poisson_arrivals
+from evalstop.workloads.job import Workload
+from evalstop.workloads.observe import delivery_delays
+from evalstop.workloads.series import Series, make_series
+from evalstop.workloads.sizes import (
+    draw_gangs,
+    estimate_durations,
+    nested_labels,
+    shuffled_kinds,
+    zipf_tenants,
+)
+
+if TYPE_CHECKING:
+    from evalstop.workloads.scenario import Scenario
+
+__all__ = ["Arrived", "generate", "generate_on"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+
+_BLOCK = 1 << 16
+"""Jobs worked on at once: bounds what is held beside the columns."""
+
+
+class Arrived(Struct, frozen=True, kw_only=True, eq=False):
+    """What came to the cluster, without curves: drawn, or read from a trace.
+
+    Attributes:
+        submit_s: increasing, shape (jobs,).
+        duration_s, gpus: shape (jobs,).
+        evals: evaluations of each job, shape (jobs,); None: as the scenario says.
+        tenant, tenants: index and names; None: as the scenario says.
+        job_type, job_types: likewise.
+        estimated_s: NaN for none; None: as the scenario says.
+        ids: names; None: numbers.
+    """
+
+    submit_s: Floats
+    duration_s: Floats
+    gpus: Integers
+    evals: Integers | None = None
+    tenant: Integers | None = None
+    tenants: tuple[str, ...] = ()
+    job_type: Integers | None = None
+    job_types: tuple[str, ...] = ()
+    estimated_s: Floats | None = None
+    ids: tuple[str, ...] | None = None
+
+
+class _Streams(Struct, frozen=True, kw_only=True):
+    """One generator a concern. New ones go to the end, or every seed changes its meaning."""
+
+    arrivals: np.random.Generator
+    gangs: np.random.Generator
+    durations: np.random.Generator
+    evals: np.random.Generator
+    estimates: np.random.Generator
+    tenants: np.random.Generator
+    types: np.random.Generator
+    labels: np.random.Generator
+    curves: np.random.Generator
+    noise: np.random.Generator
+    signals: np.random.Generator
+    deliveries: np.random.Generator
+    failures: np.random.Generator
+
+
+def generate(scenario: Scenario, seed: int) -> Workload:
+    """Return the workload that a scenario gives with a seed: the same one, always."""
+    streams = _streams(seed)
+    return _with_curves(scenario, _draw_arrivals(scenario, streams), streams)
+
+
+def generate_on(scenario: Scenario, arrived: Arrived, seed: int) -> Workload:
+    """Return jobs that came at other times and sizes (a real trace) with the scenario's curves.
+
+    Types, labels, evaluations and whatever else the trace leaves open are the scenario's.
+    """
+    return _with_curves(scenario, arrived, _streams(seed))
+
+
+def _streams(seed: int) -> _Streams:
+    """Return independent generators."""
+    fields = _Streams.__struct_fields__
+    children = np.random.default_rng(seed).spawn(len(fields))
+    return _Streams(**dict(zip(fields, children, strict=True)))
+
+
+def _draw_arrivals(scenario: Scenario, streams: _Streams) -> Arrived:
+    """Return sizes, durations and times of arrival."""
+    jobs, law = scenario.jobs, scenario.durations
+    gangs = draw_gangs(streams.gangs, jobs, weights=scenario.gangs)
+    evals = _draw_evals(scenario, jobs, streams)
+    spans = law.median_s * np.exp(law.sigma * streams.durations.standard_normal(jobs))
+    durations = spans * np.maximum(evals, 1) if law.per_eval else spans
+    if law.whole_seconds:
+        durations = np.maximum(1.0, np.rint(durations))
+    return Arrived(
+        submit_s=_draw_times(scenario, gangs * durations, streams),
+        duration_s=durations,
+        gpus=gangs,
+        evals=evals,
+    )
+
+
+def _draw_evals(scenario: Scenario, jobs: int, streams: _Streams) -> Integers:
+    """Return how often each job is evaluated."""
+    low, high = scenario.evals.counts
+    return streams.evals.integers(low, high, size=jobs, endpoint=True)
+
+
+def _draw_times(scenario: Scenario, work: Floats, streams: _Streams) -> Floats:
+    """Return times of arrival for jobs of this work."""
+    plan, jobs = scenario.arrivals, work.size
+    if plan.process == "batch" or jobs == 0:
+        return np.zeros(jobs)
+    gap = mean_gap_s(work, load=plan.load, gpus=scenario.gpus)
+    if plan.process == "bursty":
+        times = bursty_arrivals(streams.arrivals, jobs, gap_s=gap, variation=plan.variation)
+    else:
+        times = poisson_arrivals(streams.arrivals, jobs, gap_s=gap)
+    return np.rint(times) if scenario.durations.whole_seconds else times
+
+
+def _with_curves(scenario: Scenario, arrived: Arrived, streams: _Streams) -> Workload:
+    """Return the arrived jobs with all that is missing of them."""
+    jobs = arrived.submit_s.size
+    evals = arrived.evals if arrived.evals is not None else _draw_evals(scenario, jobs, streams)
+    kinds, names = _kinds(scenario, arrived, streams)
+    shares = [scenario.hacking.get(name, 0.0) for name in names]
+    hacking = nested_labels(streams.labels, kinds, shares=shares)
+    series = make_series(
+        scenario,
+        hacking,
+        evals,
+        curves=streams.curves,
+        noise=streams.noise,
+        signals=streams.signals,
+    )
+    tenant, tenants = _tenants(scenario, arrived, streams)
+    bounds, delays = delivery_delays(streams.deliveries, series.evals, plan=scenario.deliveries)
+    return Workload(
+        submit_s=arrived.submit_s,
+        duration_s=arrived.duration_s,
+        gpus=arrived.gpus,
+        hacking=hacking,
+        peak_s=arrived.duration_s * series.peak,
+        tenant=tenant,
+        tenants=tenants,
+        job_type=kinds,
+        job_types=names,
+        bounds=series.bounds,
+        eval_offsets=_offsets(series, arrived.duration_s),
+        eval_steps=series.steps,
+        scores=series.scores,
+        true_scores=series.true_scores,
+        stderrs=series.stderrs,
+        proxies=series.proxies,
+        losses=series.losses,
+        estimated_s=_estimates(scenario, arrived, streams),
+        fails_at_s=_failures(scenario, arrived.duration_s, streams),
+        ids=arrived.ids,
+        delivery_bounds=bounds,
+        delivery_delays_s=delays,
+    )
+
+
+def _offsets(series: Series, duration_s: Floats) -> NDArray[np.floating[Any]]:
+    """Turn progress into service, in place and in blocks: exactly the duration at the end."""
+    counts = np.diff(series.bounds)
+    for start in range(0, duration_s.size, _BLOCK):
+        stop = min(start + _BLOCK, duration_s.size)
+        part = slice(int(series.bounds[start]), int(series.bounds[stop]))
+        series.progress[part] *= np.repeat(duration_s[start:stop], counts[start:stop])
+    return series.progress
+
+
+def _kinds(
+    scenario: Scenario, arrived: Arrived, streams: _Streams
+) -> tuple[Integers, tuple[str, ...]]:
+    """Return each job's type."""
+    if arrived.job_type is not None:
+        return arrived.job_type, arrived.job_types
+    shares = list(scenario.types.values())
+    kinds = shuffled_kinds(streams.types, arrived.submit_s.size, shares=shares)
+    return kinds, tuple(scenario.types)
+
+
+def _tenants(
+    scenario: Scenario, arrived: Arrived, streams: _Streams
+) -> tuple[Integers, tuple[str, ...]]:
+    """Return each job's owner."""
+    if arrived.tenant is not None:
+        return arrived.tenant, arrived.tenants
+    plan = scenario.tenants
+    owners = zipf_tenants(
+        streams.tenants, arrived.submit_s.size, tenants=plan.count, exponent=plan.exponent
+    )
+    return owners, tuple(f"tenant-{rank}" for rank in range(1, plan.count + 1))
+
+
+def _estimates(scenario: Scenario, arrived: Arrived, streams: _Streams) -> Floats | None:
+    """Return what is thought of each duration."""
+    if arrived.estimated_s is not None:
+        return arrived.estimated_s
+    law = scenario.durations
+    if not law.estimated:
+        return None
+    return estimate_durations(
+        streams.estimates, arrived.duration_s, sigma=law.estimate_sigma, bias=law.estimate_bias
+    )
+
+
+def _failures(scenario: Scenario, duration_s: Floats, streams: _Streams) -> Floats | None:
+    """Return the service at which jobs crash, NaN for those that do not."""
+    if not scenario.fails:
+        return None
+    crashing = streams.failures.random(duration_s.size) < scenario.fails
+    instants = streams.failures.random(duration_s.size) * duration_s
+    return np.where(crashing, instants, np.nan)

@@ -1,0 +1,328 @@
+"""What a workload looks like, in words and numbers: frozen descriptions, no data.
+
+A scenario and a seed give a workload (`evalstop.workloads.generate.generate`). Where a number is
+asked for, a pair of numbers is a uniform draw a job between them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from msgspec import Meta, Struct, field
+
+__all__ = [
+    "DECLINING",
+    "FAMILIES",
+    "PROCESSES",
+    "REPORTED",
+    "Arrivals",
+    "Costs",
+    "Curves",
+    "Deliveries",
+    "Durations",
+    "Evals",
+    "Family",
+    "Noise",
+    "Range",
+    "Scenario",
+    "Signals",
+    "Tenants",
+    "highest",
+    "lowest",
+]
+
+Range: TypeAlias = float | tuple[float, float]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Positive: TypeAlias = Annotated[float, Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
+
+Declining: TypeAlias = Literal["gao-rl", "best-of-n", "linear-decline", "cliff", "collapse"]
+Family: TypeAlias = Literal[
+    "gao-rl",
+    "best-of-n",
+    "linear-decline",
+    "cliff",
+    "collapse",
+    "saturating",
+    "slow-rise",
+    "plateau",
+    "late-bloomer",
+    "dip",
+    "restart",
+    "random-walk",
+]
+
+Reported: TypeAlias = Literal["true", "understated", "unknown"]
+Process: TypeAlias = Literal["poisson", "bursty", "batch"]
+
+FAMILIES: tuple[str, ...] = get_args(Family)
+"""Every family of curves."""
+
+DECLINING: tuple[str, ...] = get_args(Declining)
+"""Families with a peak: the ones that a hacking run can follow."""
+
+REPORTED: tuple[str, ...] = get_args(Reported)
+"""What reports may say of their error."""
+
+PROCESSES: tuple[str, ...] = get_args(Process)
+"""How jobs may arrive."""
+
+
+def lowest(bounds: Range) -> float:
+    """Return the least value of a range."""
+    return bounds[0] if isinstance(bounds, tuple) else bounds
+
+
+def highest(bounds: Range) -> float:
+    """Return the greatest value of a range."""
+    return bounds[1] if isinstance(bounds, tuple) else bounds
+
+
+class Curves(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """True quality.
+
+    Attributes:
+        healthy: weight of each family among healthy jobs. A declining family has its peak at or
+            after the end there.
+        hacking: likewise among hacking jobs; declining families only.
+        start: true score before training.
+        gain: what the peak (or the top of a healthy family) adds to it.
+        power: KL grows as t^power.
+        healthy_kl: KL at the end of a healthy run over KL at its peak, at most 1.
+        hacking_kl: likewise of a hacking run, above 1. The peak lies at ratio^(-1 / power).
+        drop: share of the gain lost at the end (linear-decline) or at once (cliff).
+        depth: how far below its start a collapse ends, in gains; depth of dips and restarts, in
+            gains.
+        knee: progress at which a plateau begins.
+        time_constant: of saturating rises, in shares of the run.
+        place: middle of a dip, instant of a restart, onset of a late bloomer.
+        width: of a dip, in shares of the run.
+        roughness: standard deviation of a random walk at the end, in gains.
+    """
+
+    healthy: dict[Family, NotNegative] = field(default_factory=lambda: {"gao-rl": 1.0})
+    hacking: dict[Declining, NotNegative] = field(default_factory=lambda: {"gao-rl": 1.0})
+    start: Range = (0.1, 0.2)
+    gain: Range = (0.5, 0.7)
+    power: Range = (1.0, 2.0)
+    healthy_kl: Range = (0.1, 0.5)
+    hacking_kl: Range = (4.0, 7.0)
+    drop: Range = (0.3, 0.7)
+    depth: Range = (0.2, 0.4)
+    knee: Range = (0.2, 0.5)
+    time_constant: Range = (0.15, 0.3)
+    place: Range = (0.4, 0.7)
+    width: Range = (0.15, 0.3)
+    roughness: Range = (0.1, 0.3)
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a mixture, or contradicts the labels."""
+        for name in ("healthy", "hacking"):
+            if not sum(getattr(self, name).values()) > 0:
+                message = f"{name} needs at least one family with a weight above 0"
+                raise ValueError(message)
+        if not 0 < lowest(self.healthy_kl) <= highest(self.healthy_kl) <= 1:
+            message = "healthy_kl must lie in (0, 1]: a healthy run ends before its peak"
+            raise ValueError(message)
+        if not 1 < lowest(self.hacking_kl) <= highest(self.hacking_kl):
+            message = "hacking_kl must lie above 1: a hacking run goes past its peak"
+            raise ValueError(message)
+
+
+class Noise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Errors of observed scores.
+
+    Attributes:
+        sigma: standard deviation of a score; ignored where ``items`` is given.
+        items: evaluated items: the error is then binomial, sqrt(q (1 - q) / items).
+        rho: correlation of neighbouring errors.
+        reported: what reports say of it: true, understated (2/3 of it), unknown.
+        lost_scores: share of evaluations that give NaN.
+    """
+
+    sigma: Range = 0.02  # a constraint here would meet the same fault as Evals.count
+    items: Count | None = None
+    rho: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    reported: Reported = "true"
+    lost_scores: Share = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a negative error."""
+        if not 0 <= lowest(self.sigma) <= highest(self.sigma):
+            message = f"sigma must be at least 0, or a pair in order, got {self.sigma}"
+            raise ValueError(message)
+
+
+class Evals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Evaluations of a job: evenly spaced.
+
+    Attributes:
+        count: how many: a number, or the fewest and the most (drawn uniformly).
+        at_end: whether the last one is of the final checkpoint; else they lie at i / (count + 1).
+        steps: training steps between them.
+    """
+
+    # Not Annotated[int, Meta(ge=0)] | tuple[int, int]: msgspec 0.23 crashes the interpreter when
+    # it converts into a union of a constrained number and a fixed tuple (memory corruption).
+    count: int | tuple[int, int] = 8
+    at_end: bool = True
+    steps: Count = 100
+
+    def __post_init__(self) -> None:
+        """Refuse counts that are no range."""
+        low, high = self.counts
+        if not 0 <= low <= high:
+            message = f"count must be at least 0, or a pair in order, got {self.count}"
+            raise ValueError(message)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The fewest and the most."""
+        return self.count if isinstance(self.count, tuple) else (self.count, self.count)
+
+
+class Durations(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """True service of a job: lognormal.
+
+    Attributes:
+        median_s: its median, in seconds.
+        sigma: standard deviation of its logarithm.
+        per_eval: whether both are of the time between evaluations, not of the whole job.
+        whole_seconds: whether to round.
+        estimate_sigma: standard deviation of the logarithm of estimate / duration.
+        estimate_bias: median of estimate / duration.
+        estimated: whether jobs come with an estimate at all.
+    """
+
+    median_s: Positive = 7200.0
+    sigma: NotNegative = 0.5
+    per_eval: bool = False
+    whole_seconds: bool = False
+    estimate_sigma: NotNegative = 0.2
+    estimate_bias: Positive = 1.0
+    estimated: bool = True
+
+
+class Arrivals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When jobs come.
+
+    Attributes:
+        process: poisson, bursty, or batch (all at 0).
+        load: work handed in over what the cluster can do.
+        variation: coefficient of variation of the gaps of a bursty process; 1 is Poisson.
+    """
+
+    process: Process = "poisson"
+    load: Positive = 0.9
+    variation: Positive = 3.0
+
+
+class Tenants(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who hands jobs in: ``count`` tenants, the r-th with chance ~ r^-exponent."""
+
+    count: Count = 8
+    exponent: NotNegative = 1.0
+
+
+class Signals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What training itself reports beside the scores; both improve through hacking.
+
+    Attributes:
+        proxy: whether the training reward is reported.
+        proxy_noise: its standard deviation.
+        loss: whether the training loss is reported.
+        loss_rate: how fast the loss decays: floor + (start - floor) / (1 + rate t).
+        loss_noise: its standard deviation, in shares of start - floor.
+    """
+
+    proxy: bool = True
+    proxy_noise: NotNegative = 0.01
+    loss: bool = True
+    loss_rate: Range = (3.0, 30.0)
+    loss_noise: NotNegative = 0.01
+
+
+class Deliveries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How reports arrive. The defaults mean: each once, at once, in order.
+
+    Attributes:
+        delay_s: mean of the (exponential) delay of a report; long ones overtake each other.
+        lost: share of reports that never come.
+        repeated: share of reports that come twice, each with its own delay.
+    """
+
+    delay_s: NotNegative = 0.0
+    lost: Share = 0.0
+    repeated: Share = 0.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether every report comes once and at once."""
+        return not (self.delay_s or self.lost or self.repeated)
+
+
+class Costs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What moving jobs costs, in seconds. The simulator reads it; workloads do not.
+
+    Attributes:
+        preempt_s: GPUs are held this long after a preemption, to save.
+        start_s: GPUs are held this long before service begins.
+        release_s: GPUs are held this long after a stop.
+    """
+
+    preempt_s: NotNegative = 0.0
+    start_s: NotNegative = 0.0
+    release_s: NotNegative = 0.0
+
+
+class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workload and the cluster it is meant for.
+
+    Attributes:
+        name: what results call it.
+        gpus: GPUs of the cluster, which ``arrivals.load`` refers to.
+        jobs: how many jobs.
+        types: share of each job type (exact counts).
+        hacking: hidden share of hacking jobs of each type (exact counts); absent: none.
+        gangs: weight of each number of GPUs.
+        fails: share of jobs that crash, at a uniformly drawn instant.
+        single_precision: keep scores and offsets in float32 (workloads of a million jobs).
+        curves, noise, evals, durations, arrivals, tenants, signals, deliveries, costs: see there.
+    """
+
+    name: str = "custom"
+    gpus: Count = 64
+    jobs: Annotated[int, Meta(ge=0)] = 200
+    types: dict[str, NotNegative] = field(
+        default_factory=lambda: {"rlhf": 0.8, "dpo": 0.1, "lora": 0.1}
+    )
+    hacking: dict[str, Share] = field(default_factory=lambda: {"rlhf": 0.6})
+    gangs: dict[Count, NotNegative] = field(
+        default_factory=lambda: {1: 0.5, 2: 0.2, 4: 0.2, 8: 0.1}
+    )
+    fails: Share = 0.0
+    single_precision: bool = False
+    curves: Curves = Curves()
+    noise: Noise = Noise()
+    evals: Evals = Evals()
+    durations: Durations = Durations()
+    arrivals: Arrivals = Arrivals()
+    tenants: Tenants = Tenants()
+    signals: Signals = Signals()
+    deliveries: Deliveries = Deliveries()
+    costs: Costs = Costs()
+
+    def __post_init__(self) -> None:
+        """Refuse shares of nothing, and gangs that never fit."""
+        for name in ("types", "gangs"):
+            if not sum(getattr(self, name).values()) > 0:
+                message = f"{name} needs at least one entry with a weight above 0"
+                raise ValueError(message)
+        unknown = sorted(set(self.hacking) - set(self.types))
+        if unknown:
+            message = f"hacking names {', '.join(unknown)}; types has {', '.join(self.types)}"
+            raise ValueError(message)
+        if max(self.gangs) > self.gpus:
+            message = f"a gang of {max(self.gangs)} never fits on {self.gpus} GPUs"
+            raise ValueError(message)

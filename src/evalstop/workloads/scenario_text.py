@@ -1,0 +1,154 @@
+"""Scenarios written in TOML. Every error says the line, what was expected and what came.
+
+base = "paper"          # start from a scenario that comes with evalstop
+jobs = 500
+[hacking]
+rlhf = 0.3              # tables of shares replace those of the base
+[noise]
+sigma = 0.05            # other tables change the named keys only
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from evalstop.core.errors import ReadError
+from evalstop.workloads.scenario import DECLINING, FAMILIES, PROCESSES, REPORTED, Scenario
+from evalstop.workloads.scenarios import NAMED
+
+__all__ = ["read_scenario", "write_scenario"]
+
+_GROUPS = {
+    field.name: field.default.__struct_fields__
+    for field in msgspec.structs.fields(Scenario)
+    if isinstance(field.default, msgspec.Struct)
+}
+"""Tables with fixed keys, and their keys."""
+
+_CHOICES = {
+    ("curves", "healthy"): FAMILIES,
+    ("curves", "hacking"): DECLINING,
+    ("noise", "reported"): REPORTED,
+    ("arrivals", "process"): PROCESSES,
+}
+"""What may stand where msgspec only says that a word may not."""
+
+
+def read_scenario(text: str, *, source: str) -> Scenario:
+    """Return the scenario that a TOML text describes; its name is that of the source by default.
+
+    Raises:
+        ReadError: if it is not TOML, names an unknown key, or a value is out of range.
+    """
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = f"not TOML: {error}"
+        raise ReadError(source, message) from None
+    base = tree.pop("base", None)
+    _refuse_unknown(tree, text=text, source=source)
+    whole = {"name": _stem(source), **_merge(_base(base, text=text, source=source), tree)}
+    try:
+        return msgspec.convert(whole, Scenario, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise ReadError(source, _explain(error, text=text)) from None
+
+
+def write_scenario(scenario: Scenario) -> dict[str, Any]:
+    """Return the scenario as plain objects, as a TOML or JSON file would hold it."""
+    plain: dict[str, Any] = msgspec.to_builtins(scenario, str_keys=True)
+    return plain
+
+
+def _explain(error: msgspec.ValidationError, *, text: str) -> str:
+    """Return what is wrong, with its line, its path and the choices there are."""
+    words, _, path = str(error).partition(" - at ")
+    keys = re.findall(r"[\w-]+", path.removeprefix("`key` in "))
+    choices = _CHOICES.get(tuple(keys)) if words.startswith("Invalid enum value") else None
+    named = f"{'.'.join(keys)}: " if keys else ""
+    known = f"; known: {', '.join(choices)}" if choices else ""
+    return f"{_line(text, keys)}{named}{words}{known}"
+
+
+def _base(name: object, *, text: str, source: str) -> dict[str, Any]:
+    """Return the scenario to start from, without its name."""
+    if name is None:
+        return {}
+    if name not in NAMED:
+        message = (
+            f"{_line(text, ['base'])}unknown base scenario {name!r}; known: {', '.join(NAMED)}"
+        )
+        raise ReadError(source, message)
+    plain = write_scenario(NAMED[str(name)])
+    del plain["name"]
+    return plain
+
+
+def _merge(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the base with what the tree changes: fixed-key tables key by key, others whole."""
+    merged = base | tree
+    for group in _GROUPS.keys() & base.keys() & tree.keys():
+        merged[group] = base[group] | tree[group]
+    return merged
+
+
+def _refuse_unknown(tree: dict[str, Any], *, text: str, source: str) -> None:
+    """Refuse a key that no scenario has.
+
+    Raises:
+        ReadError: with the line, the known keys, and the nearest.
+    """
+    for key, value in tree.items():
+        _check_key(key, (*Scenario.__struct_fields__, "base"), path=[key], at=(text, source))
+        if key not in _GROUPS:
+            continue
+        if not isinstance(value, dict):
+            message = f"{_line(text, [key])}{key} is a table: write [{key}] on a line of its own"
+            raise ReadError(source, message)
+        for name in value:
+            _check_key(name, _GROUPS[key], path=[key, name], at=(text, source))
+
+
+def _check_key(key: str, known: tuple[str, ...], *, path: list[str], at: tuple[str, str]) -> None:
+    """Refuse one unknown key."""
+    if key in known:
+        return
+    text, source = at
+    near = get_close_matches(key, known, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    message = f"{_line(text, path)}unknown key {'.'.join(path)!r}{hint}; known: {', '.join(known)}"
+    raise ReadError(source, message)
+
+
+def _line(text: str, keys: list[str]) -> str:
+    """Return "line N: " of the first of these keys that can be found, innermost first.
+
+    tomllib keeps no positions, so the text is searched: good for pointing at, not for parsing.
+    """
+    table = ""
+    places: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = re.match(r"\s*\[\s*([\w.-]+)\s*\]", line)
+        entry = re.match(r"\s*[\"']?([\w.-]+)[\"']?\s*=", line)
+        if header:
+            table = header[1]
+        if header or entry:
+            name = "" if header or entry is None else entry[1]
+            outer, _, inner = f"{table}.{name}".strip(".").partition(".")
+            places.setdefault((outer, inner.partition(".")[0]), number)
+    for depth in (2, 1):
+        if len(keys) >= depth:
+            number = places.get((keys[0], keys[1] if depth == 2 else ""), 0)  # noqa: PLR2004 -- table and key
+            if number:
+                return f"line {number}: "
+    return ""
+
+
+def _stem(source: str) -> str:
+    """Return the file's name without folders and ending."""
+    return re.split(r"[/\\]", source)[-1].removesuffix(".toml")
