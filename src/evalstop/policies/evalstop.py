@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from evalstop.core.actions import Action, Preempt, Resize, Start, Stop
 from evalstop.core.cluster import MAY_BE_STOPPED
-from evalstop.core.detector import Detector
 from evalstop.core.events import EvalReported, JobEnded, JobPreempted, LossReported
 from evalstop.core.history import History
 from evalstop.core.points import State, Verdict
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evalstop.core.events import Event
-    from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView, Policy
+    from evalstop.policies.guard import Guard
 
 __all__ = ["EvalStop", "Watch"]
 
@@ -38,25 +37,30 @@ class Watch:
     def __init__(self, named: NamedRule) -> None:
         self.spec = named.spec
         rule = named.rule
-        self.judge: JobRule[Any] | None = None if isinstance(rule, Detector) else rule
+        # By attribute: an isinstance against a Protocol costs as much as ten evaluations.
+        judges = hasattr(rule, "judge")
+        self.judge: JobRule[Any] | None = rule if judges else None  # type: ignore[assignment]  # by attribute
         self.judge_state: Any = None if self.judge is None else self.judge.begin()
-        self.history: History[Any] = History(rule if isinstance(rule, Detector) else _BEST_ONLY)
+        self.history: History[Any] = History(_BEST_ONLY if judges else rule)  # type: ignore[arg-type]  # by attribute
         self.verdict = Verdict()
         self.unwatched = ""
 
-    def hear(self, event: EvalReported | LossReported, job: JobView, now: float) -> Verdict:
+    def hear(self, event: EvalReported | LossReported, view: ClusterView) -> Verdict:
         """Take in one event of the job and return the verdict.
 
         Fail open (R30): a rule that raises watches no further, and the job goes on.
         """
+        verdict = self.verdict
         if self.unwatched:
-            return self.verdict
+            return verdict
         try:
-            verdict = self.verdict
             if isinstance(event, EvalReported):
                 verdict = self.history.add(event.point)
             if self.judge is not None:
-                self.judge_state, verdict = self.judge.judge(self.judge_state, event, job, now)
+                job = view.jobs[event.job]
+                self.judge_state, verdict = self.judge.judge(
+                    self.judge_state, event, job, event.time
+                )
         except Exception as error:  # noqa: BLE001 -- whatever a rule raises must not cost a job
             self.unwatched = f"{type(error).__name__}: {error}"
             verdict = Verdict(state=State.BLIND, note=f"the rule failed: {self.unwatched}")
@@ -81,12 +85,20 @@ class EvalStop:
     Args:
         base: any policy: a base scheduler, or another EvalStop.
         rules: a rule map (`evalstop.parse_rule`), a map of rule objects, or one rule for all.
+        guard: what screens stops (`evalstop.policies.guards`); None: every alarm stops.
 
     A job's guardrail metrics (``EvalReported.metric`` not empty) are left to other wrappers.
     """
 
-    def __init__(self, *, base: Policy, rules: Rules | Mapping[str, Rule] | Rule) -> None:
+    def __init__(
+        self,
+        *,
+        base: Policy,
+        rules: Rules | Mapping[str, Rule] | Rule,
+        guard: Guard | None = None,
+    ) -> None:
         self.base = base
+        self.guard = guard
         self.rules = rules if isinstance(rules, Rules) else Rules.of(rules)
         self._watches: dict[str, Watch] = {}
 
@@ -97,42 +109,49 @@ class EvalStop:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Return stops for declined jobs, then what the base decides on the others."""
-        stops: Sequence[Stop] = ()
+        ours: Sequence[Action] = ()
         if isinstance(event, (EvalReported, LossReported)):
-            stops = self._hear(event, view)
-        elif isinstance(event, JobPreempted):
-            # An alarm that came while the job was being preempted is carried out now.
-            stops = self._stop_if_alarmed(event.job, view)
-        elif isinstance(event, JobEnded):
-            self._watches.pop(event.job, None)
+            ours = self._hear(event, view)
+        else:
+            if isinstance(event, JobPreempted):
+                # An alarm that came while the job was being preempted is carried out now.
+                ours = self._stop_if_alarmed(event.job, view)
+            elif isinstance(event, JobEnded):
+                self._watches.pop(event.job, None)
+            if self.guard is not None:
+                ours = [*ours, *self.guard.hear(event, view)]
         chosen = self.base.decide(event, view)
-        if not stops:
+        if not ours:
             return chosen
-        stopped = stops[0].job
-        return [
-            *stops,
-            *(a for a in chosen if not (isinstance(a, _PLACES) and a.job == stopped)),
-        ]
+        stopped = {action.job for action in ours if isinstance(action, Stop)}
+        return [*ours, *(a for a in chosen if not (isinstance(a, _PLACES) and a.job in stopped))]
 
-    def _hear(self, event: EvalReported | LossReported, view: ClusterView) -> Sequence[Stop]:
+    def _hear(self, event: EvalReported | LossReported, view: ClusterView) -> Sequence[Action]:
         name = event.job
-        job = view.jobs.get(name)
-        if job is None or (isinstance(event, EvalReported) and event.metric):
-            return ()
         watch = self._watches.get(name)
         if watch is None:
+            job = view.jobs.get(name)
+            if job is None:
+                return ()  # a report that came after its job had ended
             watch = self._watches[name] = Watch(self.rules.named(job.job_type))
-        verdict = watch.hear(event, job, event.time)
-        if verdict.state is State.ALARM and job.phase in MAY_BE_STOPPED:
-            return (watch.stop(name),)
+        if isinstance(event, EvalReported) and event.metric:
+            return ()
+        verdict = watch.hear(event, view)
+        if verdict.state is State.ALARM:
+            return self._stop_if_alarmed(name, view)
+        if self.guard is not None:
+            self.guard.withdraw(name)
         return ()
 
-    def _stop_if_alarmed(self, name: str, view: ClusterView) -> Sequence[Stop]:
+    def _stop_if_alarmed(self, name: str, view: ClusterView) -> Sequence[Action]:
         watch = self._watches.get(name)
         job = view.jobs.get(name)
         if watch is None or job is None or not watch.verdict.alarm:
             return ()
-        return (watch.stop(name),) if job.phase in MAY_BE_STOPPED else ()
+        if job.phase not in MAY_BE_STOPPED:
+            return ()
+        stop = watch.stop(name)
+        return (stop,) if self.guard is None else self.guard.screen(stop, view)
 
 
 class _BestOnly:

@@ -1,0 +1,80 @@
+"""What stands between an alarm and a stop.
+
+A guard screens each stop that EvalStop is about to order: it lets it pass, turns it into advice,
+holds it for a while, or drops it. Guards sit inside EvalStop and not around it: EvalStop drops
+what its base wants to do with a job it stops, and that must not happen when the stop is held.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from evalstop.core.actions import Action, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evalstop.core.events import Event
+    from evalstop.core.policy import ClusterView
+
+__all__ = ["Chain", "Guard"]
+
+
+class Guard(Protocol):
+    """Screen of stops. Its state is a fold of what it was told, as a policy's is."""
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
+        """Answer an alarm, at every evaluation while it lasts.
+
+        Return the stop to let it pass, other actions in its place, or nothing to hold it.
+        """
+        ...
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Fold an event that is no evaluation: timers, commands of operators, ends of jobs.
+
+        May return stops that were held: they are carried out at once.
+        """
+        ...
+
+    def withdraw(self, job: str) -> None:
+        """The job's alarm is over: forget the stop that was held (R11)."""
+        ...
+
+
+class Chain:
+    """Guards one after another; what one lets pass, the next one screens.
+
+    Args:
+        guards: in order; put those that drop (protection) before those that hold (budgets), and
+            those that change what a stop means (observe) last.
+    """
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self.guards = tuple(guards)
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
+        """Pass the stop along the chain."""
+        return self._from(0, [stop], view)
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Tell all guards; a stop that one of them lets go is screened by those after it."""
+        actions: list[Action] = []
+        for index, guard in enumerate(self.guards, start=1):
+            actions.extend(self._from(index, guard.hear(event, view), view))
+        return actions
+
+    def withdraw(self, job: str) -> None:
+        """Tell all guards."""
+        for guard in self.guards:
+            guard.withdraw(job)
+
+    def _from(self, start: int, actions: Sequence[Action], view: ClusterView) -> Sequence[Action]:
+        for guard in self.guards[start:]:
+            screened: list[Action] = []
+            for action in actions:
+                screened.extend(
+                    guard.screen(action, view) if isinstance(action, Stop) else [action]
+                )
+            actions = screened
+        return actions

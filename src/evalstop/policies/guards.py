@@ -1,0 +1,316 @@
+"""Guards by need: observe, warn, budget, protect, back, confirm, and the operator's desk (R25)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from evalstop.core.actions import Action, Advise, RequestEval, RequestSave, Stop, WakeAt
+from evalstop.core.errors import InputError
+from evalstop.core.events import Event, JobEnded, OperatorCommanded, TimerFired
+from evalstop.core.job import JobView, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from evalstop.core.policy import ClusterView
+
+__all__ = ["Backed", "Budget", "Confirmed", "Observe", "OperatorDesk", "Protect", "Warn"]
+
+
+class Observe:
+    """Never stop: say once, for each alarm, what would have been stopped."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:  # noqa: ARG002 -- the port
+        """Turn the stop into advice, once an alarm."""
+        if stop.job in self._told:
+            return ()
+        self._told.add(stop.job)
+        return (Advise(job=stop.job, action=stop, note="observe: would have been stopped"),)
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: ARG002 -- the port
+        """Forget jobs that have ended."""
+        if isinstance(event, JobEnded):
+            self._told.discard(event.job)
+        return ()
+
+    def withdraw(self, job: str) -> None:
+        """Tell again if the alarm returns."""
+        self._told.discard(job)
+
+
+class Held:
+    """Stops that wait for a time, with the timers that end the wait."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stops: dict[str, tuple[float, Stop]] = {}
+
+    def hold(self, stop: Stop, until: float) -> WakeAt:
+        """Hold a stop; return the timer to set."""
+        self.stops[stop.job] = (until, stop)
+        return WakeAt(time=until, token=f"{self.name}:{stop.job}")
+
+    def due(self, event: Event, view: ClusterView) -> Stop | None:
+        """Return the stop whose time has come with this event."""
+        if isinstance(event, JobEnded):
+            self.stops.pop(event.job, None)
+        if not isinstance(event, TimerFired):
+            return None
+        name, _, job = event.token.partition(":")
+        if name != self.name or job not in self.stops or self.stops[job][0] > event.time:
+            return None
+        return self.take(job, view)
+
+    def take(self, job: str, view: ClusterView) -> Stop | None:
+        """Take a held stop out, if its job can still be stopped."""
+        held = self.stops.pop(job, None)
+        known = view.jobs.get(job)
+        return None if held is None or known is None or not _stoppable(known) else held[1]
+
+
+class Warn:
+    """Give notice before a stop: a window in which people can snooze or approve it.
+
+    Args:
+        window_s: seconds from the notice to the stop, >= 0.
+
+    A late report that ends the alarm withdraws the stop. An `OperatorDesk` before this guard
+    handles snooze and approve: an approved stop reaches this guard with its author and passes.
+    """
+
+    def __init__(self, *, window_s: float) -> None:
+        _require_not_negative("window_s", window_s)
+        self._window_s = window_s
+        self._held = Held("warn")
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
+        """Give notice at the first alarm; keep the newest verdict for the stop."""
+        if stop.author != "policy":
+            self._held.stops.pop(stop.job, None)
+            return (stop,)
+        if stop.job in self._held.stops:
+            self._held.stops[stop.job] = (self._held.stops[stop.job][0], stop)
+            return ()
+        timer = self._held.hold(stop, view.now + self._window_s)
+        note = f"will be stopped in {self._window_s:g} s unless snoozed"
+        return (Advise(job=stop.job, action=stop, note=note), timer)
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Let the stop go when the window closes."""
+        stop = self._held.due(event, view)
+        return () if stop is None else (stop,)
+
+    def withdraw(self, job: str) -> None:
+        """Drop the stop."""
+        self._held.stops.pop(job, None)
+
+
+class Budget:
+    """At most ``stops`` stops a tenant in any ``per_s`` seconds; the next alarm asks again.
+
+    Args:
+        stops: stops a tenant, >= 0.
+        per_s: length of the sliding window in seconds, > 0.
+    """
+
+    def __init__(self, *, stops: int, per_s: float = 3600.0) -> None:
+        _require_not_negative("stops", stops)
+        if per_s <= 0:
+            msg = f"per_s must be > 0 seconds, but got {per_s}"
+            raise InputError(msg)
+        self._stops = stops
+        self._per_s = per_s
+        self._spent: dict[str, deque[float]] = {}
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
+        """Let the stop pass if the tenant's budget allows; people's orders are not counted."""
+        if stop.author != "policy":
+            return (stop,)
+        spent = self._spent.setdefault(view.jobs[stop.job].tenant, deque())
+        while spent and spent[0] <= view.now - self._per_s:
+            spent.popleft()
+        if len(spent) >= self._stops:
+            return ()
+        spent.append(view.now)
+        return (stop,)
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: ARG002 -- the port
+        """Nothing to hear."""
+        return ()
+
+    def withdraw(self, job: str) -> None:
+        """Nothing is held."""
+
+
+class Protect:
+    """Never stop these jobs by policy: opt-outs, protected tenants, exemptions with an end.
+
+    Args:
+        labels: label and value that opt a job out, such as ``{"evalstop": "off"}``.
+        tenants: tenants whose jobs are never stopped.
+        until: job id or tenant, and the time (driver's clock, seconds) its exemption ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        tenants: Collection[str] = (),
+        until: Mapping[str, float] | None = None,
+    ) -> None:
+        self._labels = dict(labels or {"evalstop": "off"})
+        self._tenants = frozenset(tenants)
+        self._until = dict(until or {})
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
+        """Drop the stop of a protected job, unless a person ordered it."""
+        if stop.author != "policy":
+            return (stop,)
+        job = view.jobs[stop.job]
+        if job.tenant in self._tenants or self._opted_out(job) or self._exempt(job, view.now):
+            return ()
+        return (stop,)
+
+    def _opted_out(self, job: JobView) -> bool:
+        return any(job.labels.get(name) == value for name, value in self._labels.items())
+
+    def _exempt(self, job: JobView, now: float) -> bool:
+        return any(now < self._until.get(name, now) for name in (job.id, job.tenant))
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: ARG002 -- the port
+        """Nothing to hear."""
+        return ()
+
+    def withdraw(self, job: str) -> None:
+        """Nothing is held."""
+
+
+class Backed:
+    """Stop only with a checkpoint to keep: ask for a save first, and wait for it (R04).
+
+    Args:
+        limit_s: seconds after which the job is stopped with the best that was saved.
+    """
+
+    def __init__(self, *, limit_s: float) -> None:
+        _require_not_negative("limit_s", limit_s)
+        self._limit_s = limit_s
+        self._held = Held("backed")
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
+        """Let a backed stop pass; hold an unbacked one and ask for a save."""
+        if stop.best_checkpoint is not None or stop.author != "policy":
+            self._held.stops.pop(stop.job, None)
+            return (stop,)
+        if stop.job in self._held.stops:
+            return ()
+        timer = self._held.hold(stop, view.now + self._limit_s)
+        return (RequestSave(job=stop.job), timer)
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Let the stop go at the limit."""
+        stop = self._held.due(event, view)
+        return () if stop is None else (stop,)
+
+    def withdraw(self, job: str) -> None:
+        """Drop the stop."""
+        self._held.stops.pop(job, None)
+
+
+class Confirmed:
+    """Ask for an extra evaluation of the best and the current checkpoint before a stop (R28).
+
+    Args:
+        limit_s: seconds to wait for it. After that the alarm as it stands counts.
+
+    The confirming evaluation is pooled with the first, and the rule judges again: if the alarm
+    is still on at the next report, the stop passes; if not, it is withdrawn.
+    """
+
+    def __init__(self, *, limit_s: float) -> None:
+        _require_not_negative("limit_s", limit_s)
+        self._limit_s = limit_s
+        self._held = Held("confirm")
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
+        """Ask at the first alarm; let the stop pass if a later report keeps the alarm up."""
+        if stop.author != "policy":
+            return (stop,)
+        if stop.job in self._held.stops:
+            del self._held.stops[stop.job]
+            return (stop,)
+        timer = self._held.hold(stop, view.now + self._limit_s)
+        steps = tuple(step for step in (stop.best_step,) if step >= 0)
+        return (RequestEval(job=stop.job, steps=steps), timer)
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Let the stop go at the limit."""
+        stop = self._held.due(event, view)
+        return () if stop is None else (stop,)
+
+    def withdraw(self, job: str) -> None:
+        """Drop the stop."""
+        self._held.stops.pop(job, None)
+
+
+class OperatorDesk:
+    """People decide: freeze and unfreeze all stops, snooze, approve or stop one job.
+
+    Put it first in a chain. While frozen nothing is stopped by policy, a person's stop is. A
+    snooze holds a job's stops until its time; an approval lets the next one pass as that
+    person's.
+    """
+
+    def __init__(self) -> None:
+        self.frozen = False
+        self._snoozed: dict[str, float] = {}
+        self._wanted: dict[str, Stop] = {}
+
+    def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
+        """Hold the stop of a frozen cluster or a snoozed job."""
+        self._wanted[stop.job] = stop
+        if self.frozen or view.now < self._snoozed.get(stop.job, view.now):
+            return ()
+        return (stop,)
+
+    def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Carry out a command."""
+        if isinstance(event, JobEnded):
+            self._snoozed.pop(event.job, None)
+            self._wanted.pop(event.job, None)
+        if not isinstance(event, OperatorCommanded):
+            return ()
+        if event.command in {"freeze", "unfreeze"}:
+            self.frozen = event.command == "freeze"
+        elif event.command == "snooze":
+            self._snoozed[event.job] = float("inf") if event.until is None else event.until
+        elif event.command in {"approve", "stop"}:
+            return self._order(event, view)
+        return ()
+
+    def _order(self, event: OperatorCommanded, view: ClusterView) -> Sequence[Action]:
+        job = view.jobs.get(event.job)
+        wanted = self._wanted.get(event.job)
+        if job is None or not _stoppable(job) or (event.command == "approve" and wanted is None):
+            return ()
+        stop = wanted or Stop(job=event.job, rule="operator")
+        fields = {name: getattr(stop, name) for name in stop.__struct_fields__}
+        return (Stop(**(fields | {"author": event.actor})),)
+
+    def withdraw(self, job: str) -> None:
+        """There is nothing left to approve."""
+        self._wanted.pop(job, None)
+
+
+def _stoppable(job: JobView) -> bool:
+    return job.phase in {Phase.WAITING, Phase.STARTING, Phase.RUNNING}
+
+
+def _require_not_negative(name: str, value: float) -> None:
+    if not value >= 0:
+        msg = f"{name} must be >= 0, but got {value}"
+        raise InputError(msg)

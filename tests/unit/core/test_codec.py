@@ -1,0 +1,78 @@
+import math
+
+import msgspec
+import pytest
+
+from evalstop.core.actions import Action, Advise, Preempt, Start, Stop
+from evalstop.core.codec import VERSION, Unknown, decode_action, decode_event, encode
+from evalstop.core.errors import InputError
+from evalstop.core.events import EvalReported, Event, JobEnded, JobSubmitted
+from evalstop.core.job import JobSpec, Outcome
+from evalstop.core.points import NOT_FINITE, EvalPoint, Kind, State, Verdict
+
+EVENTS = [
+    JobSubmitted(time=1.0, job=JobSpec(id="a", tenant="t", gpus=4, labels={"x": "y"})),
+    EvalReported(time=2.5, job="a", point=EvalPoint(step=3, score=-0.5, items=(0.0, 1.0))),
+    JobEnded(time=3.0, job="a", outcome=Outcome.STOPPED_BY_POLICY),
+]
+
+ACTIONS = [
+    Start(job="a", gpus=2),
+    Preempt(job="a"),
+    Advise(
+        job="a",
+        action=Stop(
+            job="a",
+            rule="scan",
+            verdict=Verdict(state=State.ALARM, statistic=5.0, kind=Kind.OVEROPTIMISED),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_events_survive_the_wire(event):
+    assert decode_event(encode(event)) == event
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_actions_survive_the_wire(action):
+    assert decode_action(encode(action)) == action
+
+
+@pytest.mark.parametrize("score", [NOT_FINITE, math.nan, math.inf, -math.inf, float("nan")])
+def test_a_score_that_is_no_finite_number_is_absent_on_the_wire(score):
+    line = encode(EvalReported(time=1.0, job="a", point=EvalPoint(step=1, score=score)))
+    assert msgspec.json.decode(line)["point"] == {"step": 1}
+    assert math.isnan(decode_event(line).point.score)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"v":1,"type":"CoolantLeaked","time":1.0,"litres":3}',
+        b'{"v":2,"type":"JobEnded","time":1.0,"job":"a","cause":"moon"}',
+    ],
+)
+def test_what_a_newer_version_wrote_is_kept_byte_for_byte(line):
+    kept = decode_event(line)
+    assert isinstance(kept, Unknown)
+    assert encode(kept) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{", b"[]", b"null", b'{"v":1,"type":"JobEnded"}', b'{"v":"x","type":"JobEnded"}'],
+)
+def test_a_broken_line_is_refused_with_what_came(line):
+    with pytest.raises(InputError, match="expected one event or action"):
+        decode_event(line)
+
+
+def test_every_line_carries_the_version():
+    assert all(msgspec.json.decode(encode(item))["v"] == VERSION for item in [*EVENTS, *ACTIONS])
+
+
+@pytest.mark.parametrize("kind", [*Event.__args__, *Action.__args__])
+def test_every_fact_and_intent_is_frozen(kind):
+    assert kind.__struct_config__.frozen
