@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from evalstop.config.rules import parse_rule as parse_rule
     from evalstop.core.actions import Action as Action
     from evalstop.core.detector import Detector as Detector
     from evalstop.core.errors import EvalStopError as EvalStopError
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from evalstop.core.policy import Policy as Policy
     from evalstop.detectors.consecutive import ConsecutiveDecline as ConsecutiveDecline
     from evalstop.detectors.monitor import Monitor as Monitor
+    from evalstop.detectors.scan import Scan as Scan
+    from evalstop.policies.evalstop import EvalStop as EvalStop
+    from evalstop.policies.rules import Rules as Rules
 
 __version__ = "0.1.0"
 
@@ -31,6 +35,7 @@ _HOME = {
     "ConsecutiveDecline": "detectors.consecutive",
     "Detector": "core.detector",
     "EvalPoint": "core.points",
+    "EvalStop": "policies.evalstop",
     "EvalStopError": "core.errors",
     "Event": "core.events",
     "InputError": "core.errors",
@@ -38,7 +43,10 @@ _HOME = {
     "Kernel": "core.kernel",
     "Monitor": "detectors.monitor",
     "Policy": "core.policy",
+    "Rules": "policies.rules",
+    "Scan": "detectors.scan",
     "Verdict": "core.points",
+    "parse_rule": "config.rules",
 }
 """Public name: the module under ``evalstop`` that defines it."""
 

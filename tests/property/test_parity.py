@@ -126,10 +126,11 @@ settings = {
 }
 
 
-@given(**settings, cut=st.floats(0, 1))
-def test_replay_of_the_log_answers_as_the_simulation_did_from_any_restart(
-    seed, jobs, base, rules, guard, costs, cut
-):
+@given(setting=st.fixed_dictionaries(settings), cut=st.floats(0, 1))
+def test_replay_of_the_log_answers_as_the_simulation_did_from_any_restart(setting, cut):
+    costs = setting["costs"]
+    seed, jobs = setting["seed"], setting["jobs"]
+    base, rules, guard = setting["base"], setting["rules"], setting["guard"]
     lines, _, _ = simulate(workload_of(seed, jobs), policy_of(base, rules, guard), costs)
     restart = int(cut * len(lines))
     kernel = Kernel(ClusterState(GPUS), policy_of(base, rules, guard))
@@ -145,10 +146,11 @@ def test_replay_of_the_log_answers_as_the_simulation_did_from_any_restart(
         kernel.state.check()
 
 
-@given(**settings)
-def test_every_job_ends_time_never_goes_back_and_all_gpus_come_home(
-    seed, jobs, base, rules, guard, costs
-):
+@given(setting=st.fixed_dictionaries(settings))
+def test_every_job_ends_time_never_goes_back_and_all_gpus_come_home(setting):
+    costs = setting["costs"]
+    seed, jobs = setting["seed"], setting["jobs"]
+    base, rules, guard = setting["base"], setting["rules"], setting["guard"]
     workload = workload_of(seed, jobs)
     lines, log, simulator = simulate(workload, policy_of(base, rules, guard), costs)
     times = [decode_event(line).time for line, _ in lines]

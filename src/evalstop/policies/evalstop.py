@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evalstop.core.events import Event
+    from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView, Policy
     from evalstop.policies.guard import Guard
 
@@ -45,8 +46,8 @@ class Watch:
         self.verdict = Verdict()
         self.unwatched = ""
 
-    def hear(self, event: EvalReported | LossReported, view: ClusterView) -> Verdict:
-        """Take in one event of the job and return the verdict.
+    def hear(self, event: EvalReported | LossReported, jobs: Mapping[str, JobView]) -> Verdict:
+        """Take in one event of a job among ``jobs`` and return the verdict.
 
         Fail open (R30): a rule that raises watches no further, and the job goes on.
         """
@@ -57,7 +58,7 @@ class Watch:
             if isinstance(event, EvalReported):
                 verdict = self.history.add(event.point)
             if self.judge is not None:
-                job = view.jobs[event.job]
+                job = jobs[event.job]
                 self.judge_state, verdict = self.judge.judge(
                     self.judge_state, event, job, event.time
                 )
@@ -136,7 +137,7 @@ class EvalStop:
             watch = self._watches[name] = Watch(self.rules.named(job.job_type))
         if isinstance(event, EvalReported) and event.metric:
             return ()
-        verdict = watch.hear(event, view)
+        verdict = watch.hear(event, view.jobs)
         if verdict.state is State.ALARM:
             return self._stop_if_alarmed(name, view)
         if self.guard is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from evalstop.core.actions import Action, Start
 from evalstop.core.events import (
     CapacityChanged,
+    EvalReported,
     JobEnded,
     JobPreempted,
     JobSubmitted,
@@ -39,6 +40,8 @@ class Fifo:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Start from the head of the queue while it fits."""
+        if isinstance(event, EvalReported):
+            return ()  # first, since most events are evaluations
         if isinstance(event, JobSubmitted):
             self._queue.append(event.job.id)
         elif isinstance(event, JobPreempted):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from evalstop.core.actions import Action, Preempt, Start
 from evalstop.core.events import (
     CapacityChanged,
+    EvalReported,
     JobEnded,
     JobPreempted,
     JobSubmitted,
@@ -103,6 +104,8 @@ class SrtfEst:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give the GPUs to the jobs with the least left to do."""
+        if isinstance(event, EvalReported):
+            return ()  # first, since most events are evaluations
         if isinstance(event, JobSubmitted):
             return self._on_submit(event, view)
         if isinstance(event, JobEnded):

@@ -35,6 +35,7 @@ class Run:
         "heard",
         "held_gpus",
         "held_since",
+        "id",
         "index",
         "job",
         "last_s",
@@ -47,6 +48,7 @@ class Run:
 
     def __init__(self, index: int, job: SimJob) -> None:
         self.index = index
+        self.id = job.spec.id
         self.job = job
         last = job.duration_s
         if job.fails_at_s is not None and job.fails_at_s < last:

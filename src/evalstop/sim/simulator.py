@@ -164,7 +164,7 @@ class Simulator:
                 self._evaluate(time, run, cursor)
             else:
                 for delay in job.deliveries[cursor]:
-                    self._later(time + delay, self._report(time + delay, run, cursor))
+                    self._later(time + delay, _report(time + delay, run, cursor))
             return
         heappop(self._heap)
         run.generation += 1
@@ -177,8 +177,8 @@ class Simulator:
         job = run.job
         if self._losses and job.losses is not None:
             step, loss = job.eval_steps[index], job.losses[index]
-            self._tell(LossReported(time=time, job=job.spec.id, step=step, loss=loss))
-        event = self._report(time, run, index)
+            self._tell(LossReported(time=time, job=run.id, step=step, loss=loss))
+        event = _report(time, run, index)
         self.log.evals += 1
         run.heard = index
         actions = self.kernel.handle(event)
@@ -186,20 +186,6 @@ class Simulator:
             self._observer(event, actions)
         if actions:
             self._carry_out(time, actions)
-
-    def _report(self, time: float, run: Run, index: int) -> EvalReported:
-        job = run.job
-        score = job.scores[index]
-        return EvalReported(
-            time=time,
-            job=job.spec.id,
-            point=EvalPoint(
-                step=job.eval_steps[index],
-                score=score if score - score == 0.0 else NOT_FINITE,
-                stderr=None if job.stderrs is None else job.stderrs[index],
-                proxy=None if job.proxies is None else job.proxies[index],
-            ),
-        )
 
     def _happen(self, event: Event) -> None:
         """Let a scheduled fact come true, then tell the kernel."""
@@ -323,5 +309,21 @@ class Simulator:
         self._facts.append(event)
 
     def _end_at(self, now: float, time: float, run: Run) -> None:
-        event = JobEnded(time=time, job=run.job.spec.id, outcome=run.outcome)
+        event = JobEnded(time=time, job=run.id, outcome=run.outcome)
         self._at(now, time, event)
+
+
+def _report(time: float, run: Run, index: int) -> EvalReported:
+    """Return an evaluation as its trainer reports it."""
+    job = run.job
+    score = job.scores[index]
+    return EvalReported(
+        time=time,
+        job=run.id,
+        point=EvalPoint(
+            step=job.eval_steps[index],
+            score=score if score - score == 0.0 else NOT_FINITE,
+            stderr=None if job.stderrs is None else job.stderrs[index],
+            proxy=None if job.proxies is None else job.proxies[index],
+        ),
+    )

@@ -179,8 +179,9 @@ def first_alarm(
     watch: Watch, events: Iterable[EvalReported | LossReported], job: JobView
 ) -> Alarm | None:
     """Feed events to a job's watch, as EvalStop does, until its rule fires."""
+    jobs = {job.id: job}
     for number, event in enumerate(events):
-        verdict = watch.hear(event, job, event.time)
+        verdict = watch.hear(event, jobs)
         if verdict.alarm:
             return Alarm(number, verdict)
     return None

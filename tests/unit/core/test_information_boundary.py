@@ -54,25 +54,27 @@ def reachable(root):
             continue
         seen.add(id(item))
         found.append(item)
-        if isinstance(item, (str, bytes, int, float)) or item is None:
-            continue
-        if isinstance(item, Mapping):
-            todo.extend(item.keys())
-            todo.extend(item.values())
-        elif isinstance(item, (list, tuple, set, frozenset)):
-            todo.extend(item)
-        todo.extend(getattr(item, "__dict__", {}).values())
-        for name in dir(item):
-            if name.startswith("__") and name not in {"__closure__", "__defaults__", "__self__"}:
-                continue
-            value = getattr(item, name, None)
-            if name == "__closure__" and value:
-                todo.extend(cell.cell_contents for cell in value)
-            elif name == "__self__" or not callable(value):
-                todo.append(value)
-            elif hasattr(value, "__self__") and value.__self__ is not item:
-                todo.append(value.__self__)
+        if not isinstance(item, (str, bytes, int, float)):
+            todo.extend(contents(item))
     return found
+
+
+def contents(item):
+    if isinstance(item, Mapping):
+        yield from item.keys()
+        yield from item.values()
+    elif isinstance(item, (list, tuple, set, frozenset)):
+        yield from item
+    yield from getattr(item, "__dict__", {}).values()
+    yield from (cell.cell_contents for cell in getattr(item, "__closure__", None) or ())
+    yield from getattr(item, "__defaults__", None) or ()
+    for name in dir(item):
+        value = getattr(item, name, None)
+        if not name.startswith("__"):
+            yield value
+        owner = getattr(value, "__self__", None)
+        if owner is not None and owner is not item:
+            yield owner
 
 
 class Spy:

@@ -149,7 +149,7 @@ def test_a_rule_that_raises_leaves_its_job_running_and_visibly_unwatched():
         def start(self):
             return None
 
-        def step(self, state, point):
+        def step(self, _state, _point):
             raise ZeroDivisionError
 
     cluster = Cluster(rules={"rlhf": Broken(), "dpo": ConsecutiveDecline(k=1)})

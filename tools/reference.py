@@ -1,0 +1,137 @@
+"""The pages of the reference that come from the code: commands, rules and packages.
+
+A hook of mkdocs (see mkdocs.yml): the pages exist in the built documentation only, so that none of
+them can be stale and no package, command or option can be forgotten.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from mkdocs.structure.files import File
+
+from evalstop.cli.commands import COMMANDS, application
+from evalstop.config.rules import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+    from evalstop.config.spelling import Entry
+
+SOURCE = Path(__file__).parents[1] / "src" / "evalstop"
+
+
+def commands() -> Iterator[str]:
+    """Yield the page of commands."""
+    yield """# Commands
+
+Every command takes `--help` and `--json`: JSON alone on stdout, progress and warnings on stderr. It
+exits with 0 on success, 1 on a failure at run time and 2 on bad usage or input.
+"""
+    for name in COMMANDS:
+        group = typer.main.get_command(application([name]))
+        yield from command(f"evalstop {name}", group.commands[name])  # type: ignore[attr-defined]
+
+
+def command(title: str, one: Any) -> Iterator[str]:  # noqa: ANN401 -- click's classes, by way of typer
+    """Yield one command's section, with its sub-commands after it."""
+    arguments = " ".join(p.human_readable_name for p in one.params if p.param_type_name != "option")
+    nested = getattr(one, "commands", {})
+    usage = f"{title} [OPTIONS] {'COMMAND' if nested else arguments}".rstrip()
+    yield f"\n## {title}\n\n```text\n{usage}\n```\n\n{paragraphs(one.help)}\n"
+    rows = [option(p) for p in one.params if not getattr(p, "hidden", False)]
+    if rows:
+        yield "\n| Option | Default | |\n|---|---|---|\n"
+        yield from rows
+    for name, sub in nested.items():
+        yield from command(f"{title} {name}", sub)
+
+
+def option(parameter: Any) -> str:  # noqa: ANN401 -- same
+    """Return one option's or argument's row."""
+    names = ", ".join(f"`{n}`" for n in [*parameter.opts, *parameter.secondary_opts])
+    if parameter.param_type_name != "option":
+        names = f"`{parameter.human_readable_name}`"
+    default = parameter.default
+    plain = isinstance(default, str | int | float) and not isinstance(default, bool)
+    shown = f"`{default}`" if plain and default != "" else "required" if parameter.required else ""
+    return f"| {names} | {shown} | {cell(parameter.help or '')} |\n"
+
+
+def rules() -> Iterator[str]:
+    """Yield the page of rules."""
+    yield """# Rules
+
+Written `NAME[:key=value[,key=value...]]` everywhere: on the command line, in TOML and in Python
+(`evalstop.parse_rule`). A map gives each job type its own, for instance
+`rlhf=consecutive:k=2;dpo=consecutive:k=3;*=none`, which is what `paper` stands for.
+"""
+    yield from entries(RULES)
+
+
+def entries(table: Mapping[str, Entry]) -> Iterator[str]:
+    """Yield the sections of a table of named things."""
+    for entry in table.values():
+        yield f"\n## {entry.name}\n\n{entry.summary}\n"
+        if entry.false_alarms:
+            yield f"\nFalse alarms: {entry.false_alarms}\n"
+        if entry.parameters:
+            yield "\n| Setting | Type | Default | Unit |\n|---|---|---|---|\n"
+        for p in entry.parameters:
+            yield f"| `{p.name}` | {cell(p.type)} | `{p.default}` | {cell(p.unit)} |\n"
+
+
+def paragraphs(text: str | None) -> str:
+    """Return a help text without its indentation."""
+    return inspect.cleandoc((text or "").replace("\b", "")).replace("\f", "")
+
+
+def cell(text: str) -> str:
+    """Return ``text`` so that it stays within one cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def packages() -> Iterator[tuple[str, str]]:
+    """Yield name and page of every package, in alphabetical order."""
+    for path in sorted(SOURCE.glob("*/__init__.py")):
+        name = path.parent.name
+        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if doc:
+            yield (
+                name,
+                f"# {name}\n\n::: evalstop.{name}\n    options: {{show_root_heading: false}}\n",
+            )
+
+
+def pages() -> dict[str, tuple[str, str]]:
+    """Return title and text of every page, by its path under docs/."""
+    made = {
+        "reference/commands.md": ("Commands", "".join(commands())),
+        "reference/rules.md": ("Rules", "".join(rules())),
+    }
+    for name, text in packages():
+        made[f"reference/packages/{name}.md"] = (name, text)
+    return made
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages into the navigation, under Reference (mkdocs hook)."""
+    made = pages()
+    config.extra["evalstop_pages"] = {path: text for path, (_, text) in made.items()}
+    section = next(part["Reference"] for part in config.nav or [] if "Reference" in part)
+    section += [{title: path} for path, (title, _) in made.items()]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages to the site (mkdocs hook)."""
+    for path, text in config.extra["evalstop_pages"].items():
+        files.append(File.generated(config, path, content=text))
+    return files
