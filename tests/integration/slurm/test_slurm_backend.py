@@ -6,6 +6,7 @@ import os
 import stat
 import time
 
+import msgspec
 import pytest
 
 from evalstop.backends.slurm import SlurmBackend, SlurmClient
@@ -53,7 +54,7 @@ class Named:
 
     def __init__(self, client):
         self.client = client
-        self.real = SlurmBackend(client)
+        self.real = SlurmBackend(client, undo_window_s=0)
         self.ids = {}
 
     def reopened(self):
@@ -66,7 +67,8 @@ class Named:
             job = JobSpec(
                 id=order.job, gpus=order.gpus, labels={"metric": "acc", "direction": "max"}
             )
-            self.ids[order.job] = self.real.submit(job, order.launch)
+            launch = msgspec.structs.replace(order.launch, options={"output": "/dev/null"})
+            self.ids[order.job] = self.real.submit(job, launch)
 
     def stop(self, order):
         if order.job in self.ids:
@@ -182,15 +184,17 @@ def test_a_stop_gives_the_gpus_to_a_waiting_job_and_says_why(slurm, backend, cli
     waiting = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:8")
     assert report(backend, waiting).state is RunState.QUEUED
     note = 'stopped: 3 declines, best 0.61 at step 15 "quoted" a=b'
-    backend.stop(Order(key="7.0", job=first, grace_s=5.0, note=note))
+    backend.stop(Order(key="7.0", job=first, note=note))
     reaches(backend, first, RunState.RELEASED)
     reaches(backend, waiting, RunState.RUNNING)
     assert report(backend, second).state is RunState.RUNNING
-    assert client.detail(first).admin_comment == f"evalstop: {note}"
+    record = next(job for job in client.jobs() if job.id == first)
+    assert record.admin_comment == f"evalstop: stopped: {note}"
     assert backend.listing().gpus == 16
 
 
-def test_a_job_may_save_within_its_grace(slurm, backend):
+def test_a_job_may_save_within_its_grace(slurm, client):
+    backend = SlurmBackend(client, undo_window_s=0)
     saved = slurm.folder / "jobs/saved-in-grace"
     script = (
         f"#!/bin/bash\ntrap 'sleep 1; echo ok > {saved}; exit 0' TERM\n"
@@ -205,17 +209,28 @@ def test_a_job_may_save_within_its_grace(slurm, backend):
     assert found.exit_code == 0
 
 
-def test_the_reversible_stop_frees_the_gpus_and_is_undone(slurm, backend):
-    job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:8")
+def test_the_reversible_stop_frees_the_gpus_and_is_undone(slurm, client, backend):
+    job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:8", "--requeue")
     reaches(backend, job, RunState.RUNNING)
-    backend.hold(Order(key="1.0", job=job, note="held by policy"))
-    held = reaches(backend, job, RunState.QUEUED)
-    assert held.attempt == 1
-    assert "held" in held.reason
+    backend.stop(Order(key="1.0", job=job, note="3 declines"))
+    found = reaches(backend, job, RunState.RELEASED)
+    assert (found.attempt, found.devices) == (1, ())
+    assert "held" in found.reason
+    again = SlurmBackend(client)
+    reaches(again, job, RunState.RELEASED)  # known by what stands in Slurm's record
+    again.forget(job)
     time.sleep(3)
-    assert report(backend, job).state is RunState.QUEUED
-    backend.unhold(Order(key="2.0", job=job))
-    assert reaches(backend, job, RunState.RUNNING, within_s=40).attempt == 2
+    assert report(again, job) is None
+    again.unhold(Order(key="2.0", job=job, note="by ann"))
+    assert reaches(again, job, RunState.RUNNING, within_s=40).attempt == 2
+
+
+def test_what_was_not_undone_in_time_is_cancelled(slurm, client):
+    backend = SlurmBackend(client, undo_window_s=0.1)
+    job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:8", "--requeue")
+    reaches(backend, job, RunState.RUNNING)
+    backend.stop(Order(key="1.0", job=job))
+    eventually(lambda: backend.listing() and slurm.state(job) == "CANCELLED", 20)
 
 
 def test_a_save_is_asked_of_the_batch_script_alone(slurm, backend):

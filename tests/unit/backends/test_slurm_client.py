@@ -138,7 +138,9 @@ class Cluster:
         )
         self.clock = FakeClock()
         client = SlurmClient(environment=self.environment, monotonic=self.clock.monotonic)
-        self.backend = SlurmBackend(client, release_limit_s=60, monotonic=self.clock.monotonic)
+        self.backend = SlurmBackend(
+            client, release_limit_s=60, now=self.clock.now, monotonic=self.clock.monotonic
+        )
         self.nodes(n1="gpu:8(IDX:0-7)", n2="gpu:0(IDX:N/A)")
 
     def jobs(self, *rows):
@@ -148,10 +150,10 @@ class Cluster:
         lines = [SEPARATOR.join([name, "gpu:8", each, state]) + END for name, each in used.items()]
         (self.folder / "nodes").write_text("\n".join(lines))
 
-    def detail(self, job, state="RUNNING", gres="", code="0:0"):
+    def detail(self, job, state="RUNNING", gres="", code="0:0", requeue=0):
         on = f" Nodes=n1 CPU_IDs=0 Mem=0 GRES={gres}" if gres else ""
         (self.folder / f"detail-{job}").write_text(
-            f"JobId={job} JobName=x JobState={state} ExitCode={code}{on} WorkDir=/x\n"
+            f"JobId={job} JobState={state} Requeue={requeue} ExitCode={code}{on} Command=/x\n"
         )
 
     def report(self, job="5"):
@@ -226,7 +228,7 @@ def test_a_stop_signals_waits_its_grace_and_cancels_once(cluster):
     cluster.backend.stop(order)
     cluster.backend.stop(order)
     wanted = [
-        "scontrol update JobId=5 AdminComment=evalstop: line one line two",
+        "scontrol update JobId=5 AdminComment=evalstop: stopped: line one line two",
         "scancel --signal=TERM --full 5",
     ]
     assert cluster.lines() == wanted
@@ -248,12 +250,12 @@ def test_a_job_that_goes_within_its_grace_is_not_cancelled(cluster):
     cluster.clock.advance(20)
     found = cluster.report()
     assert (found.state, found.exit_code) == (RunState.RELEASED, 0)
-    assert cluster.lines() == ["scancel --signal=TERM --full 5"]
+    assert cluster.lines()[1:] == ["scancel --signal=TERM --full 5"]
 
 
 def test_without_grace_it_is_cancelled_at_once(cluster):
     cluster.backend.stop(Order(key="1.0", job="5", grace_s=0.0))
-    assert cluster.lines() == ["scancel 5"]
+    assert cluster.lines()[1:] == ["scancel 5"]
 
 
 def test_a_site_that_forbids_admin_comments_does_not_stop_a_stop(cluster, commands, caplog):
@@ -298,3 +300,99 @@ def test_forgotten_jobs_come_back_only_under_a_new_life(cluster):
     assert cluster.report() is None
     cluster.jobs(row(JobArrayID="5", State="PENDING"))
     assert cluster.report().state is RunState.QUEUED
+
+
+HELD = {"State": "PENDING", "Reason": "job requeued in held state", "RestartCnt": "1"}
+STOPPED = {"admin_comment": "evalstop: stopped: why"}
+
+
+@pytest.fixture
+def requeueable(cluster):
+    cluster.detail("5", gres="gpu:4(IDX:0-3)", requeue=1)
+    cluster.backend._jobs.clear()
+    assert cluster.report().state is RunState.RUNNING
+    return cluster
+
+
+def test_a_stop_is_reversible_where_the_job_may_be_requeued(requeueable):
+    cluster = requeueable
+    order = Order(key="1.0", job="5", note="why")
+    cluster.backend.stop(order)
+    cluster.backend.stop(order)
+    assert cluster.lines() == [
+        "scontrol update JobId=5 AdminComment=evalstop: stopped: why",
+        "scontrol requeuehold 5",
+    ]
+    cluster.jobs(row(JobArrayID="5", State="COMPLETING", RestartCnt="1", NodeList="n1"))
+    assert cluster.report().state is RunState.RELEASING
+    cluster.jobs(row(JobArrayID="5", **HELD, **STOPPED))
+    assert cluster.report().state is RunState.RELEASING  # the node still has its devices in use
+    cluster.nodes(n1="gpu:0", n2="gpu:0")
+    found = cluster.report()
+    assert (found.state, found.attempt) == (RunState.RELEASED, 1)
+
+
+def test_a_held_stop_is_known_after_a_restart_and_forgotten_once(requeueable):
+    cluster = requeueable
+    cluster.nodes(n1="gpu:0", n2="gpu:0")
+    cluster.jobs(row(JobArrayID="5", **HELD, **STOPPED))
+    cluster.backend._jobs.clear()
+    assert cluster.report().state is RunState.RELEASED
+    cluster.backend.forget("5")
+    assert cluster.report() is None
+    cluster.backend.unhold(Order(key="2.0", job="5", note="by ann"))
+    assert cluster.lines() == [
+        "scontrol update JobId=5 AdminComment=evalstop: undone: by ann",
+        "scontrol release 5",
+    ]
+    cluster.jobs(row(JobArrayID="5", State="RUNNING", RestartCnt="1", NodeList="n1"))
+    found = cluster.report()
+    assert (found.state, found.attempt) == (RunState.RUNNING, 2)
+
+
+def test_a_stop_sent_again_after_a_restart_finds_the_job_held(requeueable):
+    cluster = requeueable
+    cluster.jobs(row(JobArrayID="5", **HELD))  # the site allowed no AdminComment
+    cluster.nodes(n1="gpu:0", n2="gpu:0")
+    cluster.backend._jobs.clear()
+    assert cluster.report().state is RunState.QUEUED
+    cluster.backend.stop(Order(key="1.0", job="5"))
+    assert cluster.report().state is RunState.RELEASED
+    assert "scontrol requeuehold 5" not in cluster.lines()
+
+
+def test_what_nobody_undid_in_its_window_is_cancelled(requeueable):
+    cluster = requeueable
+    requeued_at = int(cluster.clock.now())
+    cluster.jobs(row(JobArrayID="5", SubmitTime=str(requeued_at), **HELD, **STOPPED))
+    cluster.clock.advance(86_399)
+    cluster.report()
+    assert not cluster.lines()
+    cluster.clock.advance(2)
+    cluster.report()
+    assert cluster.lines() == ["scancel 5"]
+
+
+@pytest.mark.parametrize(
+    "of_others",
+    [
+        {**HELD},
+        {**HELD, "admin_comment": "ours"},
+        {**HELD, "admin_comment": "evalstop: would be stopped"},
+        {**HELD, **STOPPED, "RestartCnt": "0"},
+        {**STOPPED, "State": "PENDING", "Reason": "Resources", "RestartCnt": "1"},
+        {**STOPPED, "State": "RUNNING", "RestartCnt": "1"},
+    ],
+)
+def test_nobody_elses_hold_is_ever_cancelled(requeueable, of_others):
+    cluster = requeueable
+    cluster.jobs(row(JobArrayID="5", SubmitTime="1", **of_others))
+    assert cluster.report().state is not RunState.RELEASED
+    assert not cluster.lines()
+
+
+def test_without_a_window_it_is_cancelled_at_once(requeueable):
+    cluster = requeueable
+    cluster.backend._undo_window_s = 0
+    cluster.backend.stop(Order(key="1.0", job="5", grace_s=0.0))
+    assert cluster.lines()[1:] == ["scancel 5"]

@@ -14,6 +14,7 @@ from evalstop.backends.slurm.records import (
     END,
     FIELDS,
     SEPARATOR,
+    JobRecord,
     expand_nodes,
     parse_detail,
     parse_jobs_json,
@@ -43,7 +44,7 @@ def newer(job):
         **job,
         **{name: number(job[name]) for name in counts},
         "job_state": states.split(","),
-        "comment": {"administrator": "", "job": job["comment"], "system": ""},
+        "comment": {"administrator": job["admin_comment"], "job": job["comment"], "system": ""},
     }
 
 
@@ -89,11 +90,24 @@ def test_signals_are_negative_exit_codes(exit_code, expected):
 
 
 def test_an_admin_comment_is_read_whole():
-    line = (
-        'JobId=2 JobState=RUNNING ExitCode=0:0 Command=/x.sh WorkDir=/x AdminComment=stop: {"a": 1,'
-        ' "b": "x=y"} | é  Comment=evalstop:metric=a  StdErr=/x.out StdIn=/dev/null'
-    )
-    assert parse_detail(line).admin_comment == 'stop: {"a": 1, "b": "x=y"} | é'
+    note = 'stop: {"a": 1, "b": "x=y"} | é'
+    row = dict.fromkeys(FIELDS, "") | {"JobArrayID": "7", "admin_comment": note}
+    (job,) = parse_jobs_text(SEPARATOR.join(row.values()) + END)
+    assert job.admin_comment == note
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "held"),
+    [
+        ("PENDING", "job requeued in held state", True),
+        ("PENDING", "JobHeldUser", True),
+        ("REQUEUE_HOLD", "", True),
+        ("PENDING", "Resources", False),
+        ("RUNNING", "JobHeldAdmin", False),
+    ],
+)
+def test_held_is_waiting_and_not_allowed_to_start(state, reason, held):
+    assert JobRecord(id="1", state=state, reason=reason).held is held
 
 
 def test_nodes_are_read_with_their_gpus():

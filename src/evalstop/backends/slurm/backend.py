@@ -4,10 +4,12 @@ Slurm places, queues and preempts; we read, and end what a policy stops. Nothing
 to Slurm by reading: in observe mode, where no order comes, this file runs squeue, sinfo and
 `scontrol show` only.
 
-A stop is: the decision into AdminComment (Slurm takes none once a job is over), SIGTERM to all
-processes of the job, the grace, then scancel, which kills what is left after the site's KillWait.
-The step from grace to scancel is taken by whichever `listing` comes after it, so that it also
-happens when the call that should have begun it was lost.
+A stop begins with the decision in AdminComment (Slurm takes none once a job is over). Then, where
+the job may be requeued, the reversible stop: `scontrol requeuehold` ends the run (SIGTERM, the
+site's KillWait, SIGKILL) and leaves the job in the queue, held, until somebody undoes the stop or
+the window for that is over and it is cancelled. Elsewhere: SIGTERM to all processes of the job,
+the grace, then scancel. What falls due later is done by whichever `listing` comes after it, so
+that it also happens when the process that began the stop is gone.
 
 When are GPUs free? Not when sinfo says so: GresUsed drops to zero as soon as a job is COMPLETING,
 while its processes may live (seen on 22.05). Free is proven when the job has left COMPLETING, its
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["SlurmBackend"]
 
 _LOG = logging.getLogger(__name__)
+_SIGNATURE = "evalstop: "
+_STOPPED = f"{_SIGNATURE}stopped:"
 _GONE = "gone from Slurm's memory"
 
 
@@ -52,13 +56,7 @@ class _Job(Struct, kw_only=True):
     ended_at: float | None = None
     released: bool = False
     attempt_seen: int = 0
-
-
-class _Stopping(Struct, frozen=True, kw_only=True):
-    """A stop under way: which attempt, and when its grace is over (monotonic seconds)."""
-
-    attempt: int
-    cancel_at: float
+    held_by_us: bool = False
 
 
 class SlurmBackend:
@@ -66,8 +64,11 @@ class SlurmBackend:
 
     Args:
         client: how Slurm is asked and told.
+        undo_window_s: seconds for which a stopped job stays in the queue, held, so that the
+            stop can be undone; 0 cancels at once.
         release_limit_s: seconds after a job's end without proof that its GPUs are free, after
             which they are reported as quarantined.
+        now: seconds since 1970, on a clock like Slurm's.
         monotonic: seconds that never go back.
     """
 
@@ -75,14 +76,18 @@ class SlurmBackend:
         self,
         client: SlurmClient,
         *,
+        undo_window_s: float = 86_400.0,
         release_limit_s: float = 120.0,
+        now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
+        self._undo_window_s = undo_window_s
         self._release_limit_s = release_limit_s
+        self._now = now
         self._monotonic = monotonic
         self._jobs: dict[str, _Job] = {}
-        self._stopping: dict[str, _Stopping] = {}
+        self._cancel_at: dict[str, float] = {}
         self._forgotten: set[str] = set()
         self._lock = threading.Lock()
 
@@ -108,21 +113,30 @@ class SlurmBackend:
         return self._client.submit(batch_script(launch), sbatch_options(job, launch))
 
     def stop(self, order: Order) -> None:
-        """Write the decision into the job's record, send SIGTERM, and scancel after the grace.
+        """End the run, reversibly where the job may be requeued; the decision is written first.
 
         Raises:
             BackendError: Slurm did not take the order; to be sent again.
         """
         with self._lock:
-            if order.job in self._stopping or self._is_over(order.job):
+            known = self._jobs.get(order.job)
+            if order.job in self._cancel_at or (known and (_over(known) or known.held_by_us)):
                 return
-            self.annotate(order.job, order.note)
-            if order.grace_s > 0 and self._client.signal(order.job, "TERM"):
-                at = self._monotonic() + order.grace_s
+            self.annotate(order.job, f"stopped: {order.note}")
+            if known and known.record.held and known.record.restarts:
+                known.held_by_us = True  # by the controller before this one
+            elif known and self._is_reversible(known):
+                self._client.requeue_hold(order.job)
+                known.held_by_us = True
+            elif order.grace_s > 0 and self._client.signal(order.job, "TERM"):
+                self._cancel_at[order.job] = self._monotonic() + order.grace_s
             else:
                 self._client.cancel(order.job)
-                at = float("inf")
-            self._stopping[order.job] = _Stopping(attempt=order.attempt, cancel_at=at)
+                self._cancel_at[order.job] = float("inf")
+
+    def _is_reversible(self, job: _Job) -> bool:
+        runs = job.record.state not in HELD_BACK and job.running is not None
+        return runs and self._undo_window_s > 0 and bool(job.running and job.running.requeue)
 
     def hold(self, order: Order) -> None:
         """End the run and keep the job in the queue, held: `unhold` or `scontrol release` undoes.
@@ -130,17 +144,20 @@ class SlurmBackend:
         Raises:
             BackendError: Slurm did not take the order (a job may forbid requeueing).
         """
-        self.annotate(order.job, order.note)
+        self.annotate(order.job, f"stopped: {order.note}")
         self._client.requeue_hold(order.job)
 
     def unhold(self, order: Order) -> None:
-        """Let a held job run again.
+        """Let a held job run again: the undo of a reversible stop.
 
         Raises:
             BackendError: Slurm did not take the order.
         """
+        self.annotate(order.job, f"undone: {order.note}")
         self._client.release(order.job)
-        self.annotate(order.job, order.note)
+        with self._lock:
+            self._forgotten.discard(order.job)
+            self._jobs.pop(order.job, None)
 
     def request_save(self, order: Order) -> None:
         """Send the job's save signal to its batch script; nothing where it has named none.
@@ -162,7 +179,7 @@ class SlurmBackend:
         if not text:
             return
         try:
-            written = self._client.set_admin_comment(job, f"evalstop: {text}")
+            written = self._client.set_admin_comment(job, f"{_SIGNATURE}{text}")
         except BackendError as error:
             _LOG.warning("job %s: AdminComment could not be written: %s", job, error)
         else:
@@ -176,7 +193,7 @@ class SlurmBackend:
             if known is not None and known.released:
                 self._forgotten.add(job)
                 del self._jobs[job]
-                self._stopping.pop(job, None)
+                self._cancel_at.pop(job, None)
 
     def listing(self) -> Listing:
         """Return the watched jobs and the cluster's GPUs, freshly read.
@@ -187,9 +204,11 @@ class SlurmBackend:
         records = {record.id: record for record in self._client.jobs()}
         nodes = {node.name: node for node in self._client.nodes()}
         with self._lock:
-            self._forgotten &= records.keys()
+            self._forgotten &= {
+                name for name, record in records.items() if record.state in ENDED or record.held
+            }
             self._remember(records)
-            self._escalate()
+            self._escalate(records)
             reports = [self._report(name, job, nodes) for name, job in self._jobs.items()]
             found = tuple(report for report in reports if report.gpus > 0)
             lost = tuple(
@@ -241,19 +260,20 @@ class SlurmBackend:
                 f"{node}:gpu{index}" for node, indices, _ in devices for index in sorted(indices)
             ),
             exit_code=job.ended.exit_code if job.ended else None,
-            reason=" ".join(word for word in (record.state, record.reason) if word),
+            reason=_reason(record),
             spec=job_spec(name, record, job.optin),
             launch=job_launch(name, record, job.optin),
         )
 
     def _state(self, name: str, job: _Job, nodes: Mapping[str, NodeRecord]) -> RunState:
         record = job.record
-        if record.state in HELD_BACK:
+        if record.state in HELD_BACK and not self._is_held_stop(job):
             job.running = None
+            job.held_by_us = job.held_by_us and not record.held
             return RunState.QUEUED
         if record.state == "COMPLETING":
             return RunState.RELEASING
-        if record.state not in ENDED:
+        if record.state not in ENDED | HELD_BACK:
             attempt = record.restarts + 1
             if job.running is None or job.attempt_seen != attempt or not job.running.devices:
                 job.running = self._client.detail(name)
@@ -261,7 +281,8 @@ class SlurmBackend:
             return RunState.RUNNING
         if job.ended_at is None:
             job.ended_at = self._monotonic()
-            job.ended = None if record.reason == _GONE else self._client.detail(name)
+            ended = record.state in ENDED and record.reason != _GONE
+            job.ended = self._client.detail(name) if ended else None
         job.released = job.released or self._is_free(job, nodes)
         if job.released:
             return RunState.RELEASED
@@ -271,7 +292,7 @@ class SlurmBackend:
     def _is_free(self, job: _Job, nodes: Mapping[str, NodeRecord]) -> bool:
         held = {} if job.running is None else {node: idx for node, idx, _ in job.running.devices}
         in_question = []
-        for name in job.record.nodes:
+        for name in {*job.record.nodes, *held}:
             node = nodes.get(name)
             if node is None or not node.in_service:
                 return False
@@ -294,17 +315,35 @@ class SlurmBackend:
 
     # ---- stops under way -----------------------------------------------------------------
 
-    def _escalate(self) -> None:
-        for name, stopping in list(self._stopping.items()):
-            if self._is_over(name):
-                del self._stopping[name]
-            elif self._monotonic() >= stopping.cancel_at:
+    def _escalate(self, records: Mapping[str, JobRecord]) -> None:
+        """Do what has fallen due: cancel after the grace, and what nobody undid in its window."""
+        for name, at in list(self._cancel_at.items()):
+            known = self._jobs.get(name)
+            if known is None or _over(known):
+                del self._cancel_at[name]
+            elif self._monotonic() >= at:
                 self._client.cancel(name)
-                self._stopping[name] = msgspec.structs.replace(stopping, cancel_at=float("inf"))
+                self._cancel_at[name] = float("inf")
+        for name, record in records.items():
+            ours = record.held and record.restarts and record.admin_comment.startswith(_STOPPED)
+            if ours and 0 < record.submitted_at < self._now() - self._undo_window_s:
+                self._client.cancel(name)
 
-    def _is_over(self, job: str) -> bool:
-        known = self._jobs.get(job)
-        return known is not None and known.record.state in ENDED
+    def _is_held_stop(self, job: _Job) -> bool:
+        """Whether a held job is one that we stopped, this process or one before it."""
+        record = job.record
+        signed = record.admin_comment.startswith(_STOPPED)
+        return record.held and record.restarts > 0 and (job.held_by_us or signed)
+
+
+def _reason(record: JobRecord) -> str:
+    if record.state == "CANCELLED":
+        return "cancelled"  # the word by which a controller tells it from a failure
+    return " ".join(word for word in (record.state, record.reason) if word)
+
+
+def _over(job: _Job) -> bool:
+    return job.record.state in ENDED
 
 
 def job_spec(name: str, record: JobRecord, optin: OptIn) -> JobSpec:

@@ -50,7 +50,10 @@ class SlurmClient:
     ) -> None:
         self._listing = listing
         self._time_limit_s = time_limit_s
-        self._environment = {**(os.environ if environment is None else environment)}
+        self._environment = {
+            **(os.environ if environment is None else environment),
+            "SLURM_TIME_FORMAT": "%s",  # times as seconds since 1970, in no zone
+        }
         self._monotonic = monotonic
         self._pause_s = 0.0
         self._not_before = float("-inf")

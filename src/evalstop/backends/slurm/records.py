@@ -73,6 +73,8 @@ FIELDS: Final = (
     "tres-alloc",
     "Reason",
     "WorkDir",
+    "SubmitTime",
+    "admin_comment",
     "Comment",
 )
 NODE_FIELDS: Final = ("NodeList", "Gres", "GresUsed", "StateLong")
@@ -95,8 +97,9 @@ class JobRecord(Struct, frozen=True, kw_only=True):
         nodes: names of the nodes it runs or ran on.
         gpus: GPUs it holds or asks for; 0 if it asks for none or in a way we cannot read.
         restarts: how often it was requeued.
-        user, account, qos, partition, name, reason, work_dir, comment: as Slurm says; empty
-            where unset.
+        submitted_at: seconds since 1970 of its submission or last requeue; 0 if unknown.
+        user, account, qos, partition, name, reason, work_dir, admin_comment, comment: as Slurm
+            says; empty where unset.
     """
 
     id: str
@@ -111,7 +114,15 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     name: str = ""
     reason: str = ""
     work_dir: str = ""
+    submitted_at: int = 0
+    admin_comment: str = ""
     comment: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits and may not start until somebody releases it."""
+        held = "held" in self.reason.lower() or "HOLD" in self.state
+        return held and self.state in HELD_BACK
 
 
 class JobDetail(Struct, frozen=True, kw_only=True):
@@ -122,13 +133,11 @@ class JobDetail(Struct, frozen=True, kw_only=True):
             site's GPUs have no numbers.
         exit_code: of an ended job; negative for a signal.
         requeue: whether Slurm may requeue it.
-        admin_comment: what stands in its record for administrators.
     """
 
     devices: tuple[tuple[str, frozenset[int], int], ...] = ()
     exit_code: int | None = None
     requeue: bool = False
-    admin_comment: str = ""
 
 
 class NodeRecord(Struct, frozen=True, kw_only=True):
@@ -171,6 +180,8 @@ def parse_jobs_text(text: str) -> list[JobRecord]:
                 name=row["Name"],
                 reason=row["Reason"],
                 work_dir=row["WorkDir"],
+                submitted_at=_number(row["SubmitTime"]),
+                admin_comment=row["admin_comment"],
                 comment=row["Comment"],
             )
         )
@@ -194,8 +205,7 @@ def parse_jobs_json(text: str) -> list[JobRecord]:
 
 def parse_detail(text: str) -> JobDetail:
     """Return what one line of `scontrol -o -d show job` says of a job."""
-    before, _, comment = text.partition(" AdminComment=")
-    pairs = dict(_PAIR.findall(before))
+    pairs = dict(_PAIR.findall(text.partition(" Command=")[0]))
     devices = []
     for names, gres in _ON_NODES.findall(text):
         for count, indices in _DEVICES.findall(gres):
@@ -206,7 +216,6 @@ def parse_detail(text: str) -> JobDetail:
         devices=tuple(devices),
         exit_code=(-_number(number) or _number(code)) if ended and code.isdigit() else None,
         requeue=pairs.get("Requeue") == "1",
-        admin_comment=comment.partition("  Comment=")[0].partition(" StdErr=")[0].strip(),
     )
 
 
@@ -253,7 +262,8 @@ def _job_from_json(job: dict[str, Any]) -> JobRecord:
     has_task = task.get("set") is True if isinstance(task, dict) else isinstance(task, int)
     states = job.get("job_state")
     words = [_text(word).upper() for word in (states if isinstance(states, list) else [states])]
-    comment = job.get("comment")  # 23.02 and later nest the three kinds of comment in one object
+    comment = job.get("comment")
+    nested = comment if isinstance(comment, dict) else {}  # 23.02 and later: three kinds in one
     return JobRecord(
         id=f"{array}_{_number(task)}" if array and has_task else str(_number(job["job_id"])),
         state="COMPLETING" if "COMPLETING" in words else next(iter(words), ""),
@@ -274,7 +284,9 @@ def _job_from_json(job: dict[str, Any]) -> JobRecord:
         name=_text(job.get("name")),
         reason=_text(job.get("state_reason")),
         work_dir=_text(job.get("current_working_directory")),
-        comment=_text(comment.get("job") if isinstance(comment, dict) else comment),
+        submitted_at=_number(job.get("submit_time")),
+        admin_comment=_text(nested.get("administrator", job.get("admin_comment"))),
+        comment=_text(nested.get("job", comment)),
     )
 
 
