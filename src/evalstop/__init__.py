@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from evalstop.detectors.scan import Scan as Scan
     from evalstop.policies.evalstop import EvalStop as EvalStop
     from evalstop.policies.rules import Rules as Rules
+    from evalstop.traces.replay import replay as replay
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ _HOME = {
     "Scan": "detectors.scan",
     "Verdict": "core.points",
     "parse_rule": "config.rules",
+    "replay": "traces.replay",
 }
 """Public name: the module under ``evalstop`` that defines it."""
 

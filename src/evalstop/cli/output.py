@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["console", "fit", "number", "print_table", "progress", "tell", "version", "write_json"]
 
 _PLAIN_WIDTH = 10_000  # a pipe has no width: never wrap or cut what another program reads
+_PLAIN_FROM, _PLAIN_UNTIL = 1e4, 1e9  # whole numbers, rather than powers of ten
 
 
 def version() -> str:
@@ -61,6 +62,8 @@ def number(value: float | None, digits: int = 4) -> str:
     """Return a figure with ``digits`` significant digits; a dash for none, NaN or infinity."""
     if value is None or not math.isfinite(value):
         return "-"
+    if _PLAIN_FROM <= abs(value) < _PLAIN_UNTIL:
+        return f"{value:,.0f}"
     return f"{value:.{digits}g}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path  # noqa: TC003 -- Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
@@ -10,8 +11,6 @@ from evalstop.cli.output import fit, number, print_table, tell, version, write_j
 from evalstop.core.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from evalstop.traces.results import Replay, Replayed
 
 __all__ = ["replay"]
@@ -50,6 +49,9 @@ def replay(
             help="Replay the public runs that evalstop ships.",
         ),
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with every run's curve, for offline use.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="List every run, not the first 40.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine output on stdout.")] = False,
 ) -> None:
@@ -77,6 +79,11 @@ def replay(
         tell(f"warning: {warning}")
     for error in report.errors:
         tell(f"error: {error.source}: {error.message}")
+    if html is not None:
+        from evalstop.reports.replay_page import write_page  # noqa: PLC0415 -- only if wanted
+
+        write_page(html, report)
+        tell(f"wrote {html}")
     if as_json:
         write_json({**report.as_json(), "version": version()})
     else:
