@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from evalstop.detectors.scan import Scan as Scan
     from evalstop.policies.evalstop import EvalStop as EvalStop
     from evalstop.policies.rules import Rules as Rules
+    from evalstop.sim.simulate import simulate as simulate
     from evalstop.traces.replay import replay as replay
+    from evalstop.workloads import scenarios as scenarios
 
 __version__ = "0.1.0"
 
@@ -49,13 +51,19 @@ _HOME = {
     "Verdict": "core.points",
     "parse_rule": "config.rules",
     "replay": "traces.replay",
+    "simulate": "sim.simulate",
 }
 """Public name: the module under ``evalstop`` that defines it."""
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604 -- the table above is the one list of names
+_MODULES = {"scenarios": "workloads.scenarios"}
+"""Public name: a whole module under ``evalstop``."""
+
+__all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604 -- the table above is the one list of names
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"evalstop.{_MODULES[name]}")
     if name not in _HOME:
         msg = f"module 'evalstop' has no attribute {name!r}; public names: {', '.join(_HOME)}"
         raise AttributeError(msg)
@@ -65,4 +73,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_HOME, *_MODULES})

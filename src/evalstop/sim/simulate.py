@@ -1,0 +1,123 @@
+"""One setting over several seeds: ``evalstop.simulate``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from evalstop.core.errors import InputError
+from evalstop.metrics.columns import JobColumns
+from evalstop.metrics.summary import Summary, json_tree, summarise
+from evalstop.sim.costs import ExecutionCosts
+from evalstop.sim.simulator import Simulator
+from evalstop.workloads.generate import generate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from evalstop.core.policy import Policy
+    from evalstop.workloads.job import Workload
+    from evalstop.workloads.scenario import Scenario
+
+__all__ = ["Simulated", "costs_of", "simulate", "simulate_once"]
+
+
+class Simulated(Struct, frozen=True, kw_only=True, eq=False):
+    """What one policy did to one scenario.
+
+    Attributes:
+        gpus: GPUs of the cluster.
+        jobs: jobs of each seed.
+        seeds: which seeds were run, in order.
+        runs: one record a seed, with the hidden truth joined to it.
+        summary: the figures over all seeds, with 95 % intervals.
+        events: facts simulated: each submission, start, evaluation, preemption and end once.
+    """
+
+    gpus: int
+    jobs: int
+    seeds: tuple[int, ...]
+    runs: tuple[JobColumns, ...]
+    summary: Summary
+    events: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain objects without NaN, in the form ``evalstop simulate --json`` prints."""
+        return {
+            "gpus": self.gpus,
+            "jobs": self.jobs,
+            "seeds": list(self.seeds),
+            **json_tree(self.summary),
+            "events": self.events,
+        }
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    policy: Callable[[], Policy],
+    seeds: Iterable[int] = (0,),
+    costs: ExecutionCosts | None = None,
+    losses: bool = True,
+) -> Simulated:
+    """Run a scenario under a policy, once for each seed.
+
+    Args:
+        scenario: description of cluster, jobs, curves and noise (`evalstop.scenarios`).
+        policy: makes a fresh policy for each seed, such as
+            ``lambda: EvalStop(base=SrtfEst(), rules=parse_rule("paper"))``.
+        seeds: seeds of the workloads; the same seed gives every policy the same jobs.
+        costs: delays of starting, preempting, stopping and releasing; the scenario's if None.
+        losses: report training losses to the policy; see `Simulator`.
+
+    Raises:
+        InputError: if there are no seeds, or a job is larger than the cluster.
+    """
+    chosen = tuple(seeds)
+    if not chosen:
+        msg = "expected at least one seed, but got none"
+        raise InputError(msg)
+    runs, events = [], 0
+    for seed in chosen:
+        columns, count = simulate_once(
+            generate(scenario, seed),
+            gpus=scenario.gpus,
+            policy=policy(),
+            costs=costs or costs_of(scenario),
+            losses=losses,
+        )
+        runs.append(columns)
+        events += count
+    return Simulated(
+        gpus=scenario.gpus,
+        jobs=scenario.jobs,
+        seeds=chosen,
+        runs=tuple(runs),
+        summary=summarise(runs, gpus=scenario.gpus),
+        events=events,
+    )
+
+
+def simulate_once(
+    workload: Workload,
+    *,
+    gpus: int,
+    policy: Policy,
+    costs: ExecutionCosts | None = None,
+    losses: bool = True,
+) -> tuple[JobColumns, int]:
+    """Run one workload; return its record and the number of events."""
+    log = Simulator(workload, gpus=gpus, policy=policy, costs=costs, losses=losses).run()
+    return log.columns(workload), log.events
+
+
+def costs_of(scenario: Scenario) -> ExecutionCosts:
+    """Return the execution costs that a scenario describes."""
+    costs = scenario.costs
+    return ExecutionCosts(
+        start_s=costs.start_s,
+        restart_s=costs.start_s,
+        preempt_s=costs.preempt_s,
+        release_s=costs.release_s,
+    )
