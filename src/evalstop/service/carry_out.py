@@ -85,6 +85,7 @@ class BackendCarryOut:
         self.dispatcher = Dispatcher(self._wanted, inline=inline)
         self._controller: Controller | None = None
         self._found = Difference()
+        self.quarantined: tuple[str, ...] = ()
         self.backend_problem = ""
         self.alerts: tuple[str, ...] = ()
 
@@ -192,6 +193,7 @@ class BackendCarryOut:
             self.backend_problem = f"{type(error).__name__}: {error}"
             raise
         self.backend_problem = ""
+        self.quarantined = listing.quarantined
         return self._controller.ask(lambda situation: self._new(listing, situation, carried_out))
 
     def _new(

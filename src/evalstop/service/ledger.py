@@ -61,6 +61,7 @@ class JobRecord:
 
     __slots__ = (
         "advice",
+        "advice_gpu_s",
         "best",
         "ended_at",
         "last_metric_at",
@@ -68,6 +69,7 @@ class JobRecord:
         "pending",
         "reports",
         "saved",
+        "scores",
         "spec",
         "starts",
         "stop",
@@ -83,11 +85,13 @@ class JobRecord:
         self.pending: dict[str, Action] = {}
         self.saved: dict[int, str] = {}
         self.reports: set[int] = set()
+        self.scores: dict[int, float] = {}
         self.best: EvalPoint | None = None
         self.stop: Stop | None = None
         self.stop_key = ""
         self.stopped_at = math.nan
         self.advice: Advise | None = None
+        self.advice_gpu_s = math.nan
         self.outcome: Outcome | None = None
         self.ended_at = math.nan
         self.last_metric_at = math.nan
@@ -100,6 +104,7 @@ class Ledger:
         self.jobs: dict[str, JobRecord] = {}
         self.sequence = 0
         self.stops = 0
+        self.policies: list[tuple[int, str]] = []
 
     def note(self, entry: Entry, live: Mapping[str, JobView]) -> None:
         """Take in one entry; ``live`` is the picture after it."""
@@ -124,6 +129,8 @@ class Ledger:
                 record.outcome, record.ended_at = event.outcome, event.time
                 record.pending = {}
                 record.reports = set()
+            case OperatorCommanded(command="configure"):
+                self.policies.append((entry.sequence, event.note))
             case OperatorCommanded(command="undo", job=name):
                 record = self.jobs[name]
                 record.outcome, record.stop, record.stop_key = None, None, ""
@@ -137,7 +144,8 @@ class Ledger:
         record = JobRecord(event.job)
         record.view = live.get(event.job.id)
         if old is not None:  # reopened after an undo: runs are counted on, best never gets worse
-            record.starts, record.best, record.saved = old.starts, old.best, old.saved
+            record.starts, record.best = old.starts, old.best
+            record.saved, record.scores = old.saved, old.scores
         self.jobs[event.job.id] = record
 
     def _reported(self, event: EvalReported) -> None:
@@ -148,8 +156,10 @@ class Ledger:
             return
         record.last_metric_at = event.time
         score = event.point.score
-        if math.isfinite(score) and (record.best is None or score > record.best.score):
-            record.best = event.point
+        if math.isfinite(score):
+            record.scores[event.point.step] = score
+            if record.best is None or score > record.best.score:
+                record.best = event.point
 
     def _promised(self, key: str, action: Action, time: float) -> None:
         match action:
@@ -161,7 +171,10 @@ class Ledger:
                 record.stop, record.stop_key, record.stopped_at = action, key, time
                 self.stops += 1
             case Advise():
-                self.jobs[action.job].advice = action
+                record = self.jobs[action.job]
+                record.advice = action
+                if math.isnan(record.advice_gpu_s) and record.view is not None:
+                    record.advice_gpu_s = record.view.attained_gpu_s(time)
             case _:
                 pass
 

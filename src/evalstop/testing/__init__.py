@@ -8,7 +8,8 @@ evalstop's own behaviour, or anything that the product imports.
 from __future__ import annotations
 
 from evalstop.testing.backend import BackendContract
+from evalstop.testing.custody import CustodyContract
 from evalstop.testing.fakes import FakeBackend, FakeClock
 from evalstop.testing.store import StoreContract
 
-__all__ = ["BackendContract", "FakeBackend", "FakeClock", "StoreContract"]
+__all__ = ["BackendContract", "CustodyContract", "FakeBackend", "FakeClock", "StoreContract"]

@@ -1,0 +1,229 @@
+"""The thread that takes checkpoints into custody while jobs run, and lets losers go."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evalstop.core.errors import EvalStopError, TornCheckpointError
+from evalstop.core.events import CheckpointSaved
+from evalstop.custody import find, inspect, to_keep
+from evalstop.service.carry_out import launch_of
+from evalstop.service.explain import sign_of_job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evalstop.core.events import Event
+    from evalstop.custody import Found
+    from evalstop.ports import CheckpointStore, Pin, SnapshotStore
+    from evalstop.service.controller import Controller, Situation
+    from evalstop.service.ledger import JobRecord
+
+__all__ = ["Custodian"]
+
+_log = logging.getLogger(__name__)
+
+_ANSWER_S = 30.0
+
+
+class Custodian:
+    """Looks into the checkpoint folders of running jobs.
+
+    Args:
+        store: where pins are made.
+        documents: where launch records lie: they name the folders.
+        every_s: seconds between looks at each job.
+        settle_s: a checkpoint that changed less than this long ago may still be growing.
+        top: how many of a job's best to keep, beside its last.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        documents: SnapshotStore,
+        *,
+        every_s: float = 1.0,
+        settle_s: float = 1.0,
+        top: int = 1,
+    ) -> None:
+        self._store = store
+        self._documents = documents
+        self._every_s = every_s
+        self._settle_s = settle_s
+        self._top = top
+        self._controller: Controller | None = None
+        self._folders: dict[str, Path | None] = {}
+        self._known: dict[str, dict[str, tuple[float, ...]]] = {}
+        self._refused: dict[str, str] = {}
+        self._soon: set[str] = set()
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def attach(self, controller: Controller) -> None:
+        """Name the controller that facts go to."""
+        self._controller = controller
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._run, name="custodian", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after the current look."""
+        self._ended.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def look_soon(self, job: str) -> None:
+        """Look at a job before its turn: it has just reported."""
+        if self._folders.get(job, Path()) is not None:
+            self._soon.add(job)
+            self._wake.set()
+
+    def _run(self) -> None:
+        next_round = time.monotonic()
+        while not self._ended.is_set():
+            self._wake.wait(max(0.0, next_round - time.monotonic()))
+            self._wake.clear()
+            if time.monotonic() >= next_round:
+                self._soon.clear()
+                jobs = self._running()
+                next_round = time.monotonic() + self._every_s
+            else:
+                jobs = [self._soon.pop() for _ in range(len(self._soon))]
+            for job in jobs:
+                try:
+                    self.look(job)
+                except (EvalStopError, OSError) as error:
+                    self._refused[job] = str(error)
+                    _log.warning("custody of %s: %s", job, error)
+
+    def _running(self) -> list[str]:
+        assert self._controller is not None
+        return [
+            name
+            for name, job in list(self._controller.kernel.state.view.jobs.items())
+            if job.held_gpus
+        ]
+
+    # -- one look
+
+    def look(self, job: str) -> None:
+        """Take new whole checkpoints of a job into custody, log them, and let losers go."""
+        assert self._controller is not None
+        if job not in self._folders:
+            launch = launch_of(self._documents, job)
+            folder = None if launch is None or not launch.checkpoints else Path(launch.checkpoints)
+            self._folders[job] = folder
+        folder = self._folders[job]
+        record = self._controller.ledger.jobs.get(job)
+        if folder is None or record is None:
+            return
+        changed = False
+        for found in find(folder):
+            changed |= self._take(job, record, found)
+        if changed:
+            self.let_go(job, record)
+
+    def _take(self, job: str, record: JobRecord, found: Found) -> bool:
+        known = self._known.setdefault(job, {})
+        try:
+            state = _state(Path(found.path))
+            if known.get(found.name) == state:
+                return False
+            changed_ago = time.time() - inspect(Path(found.path)).changed_at
+            if changed_ago < self._settle_s:
+                return False
+            self._store.pin(job, found.step, found.path)
+        except (TornCheckpointError, FileNotFoundError) as error:
+            self._refused[job] = str(error)
+            return False
+        self._refused.pop(job, None)
+        known[found.name] = state
+        if record.saved.get(found.step) != found.name:
+            self._log_saved(job, found)
+        return True
+
+    def _log_saved(self, job: str, found: Found) -> None:
+        assert self._controller is not None
+
+        def build(situation: Situation) -> Sequence[Event]:
+            if situation.ledger.jobs[job].saved.get(found.step) == found.name:
+                return []
+            return [
+                CheckpointSaved(time=situation.now, job=job, step=found.step, checkpoint=found.name)
+            ]
+
+        self._controller.ask(build).result(timeout=_ANSWER_S)
+
+    def let_go(self, job: str, record: JobRecord) -> None:
+        """Unpin what is neither best nor last nor waiting for its score."""
+        pins = list(self._store.pins(job))
+        always = [record.stop.best_step] if record.stop is not None else []
+        keep = to_keep({pin.step for pin in pins}, record.scores, top=self._top, always=always)
+        for pin in pins:
+            if pin.step not in keep:
+                self._store.unpin(pin)
+
+    # -- answers
+
+    def best(self, job: str, record: JobRecord) -> dict[str, Any]:
+        """Return the best score, the best saved score, and the verified path of the latter."""
+        sign = sign_of_job(record.spec)
+        best = record.best
+        saved = self._best_saved(job, record)
+        step = None if saved is None else saved[0]
+        score = math.nan if step is None else record.scores.get(step, math.nan)
+        return {
+            "job": job,
+            "best": None if best is None else {"step": best.step, "score": sign * best.score},
+            "best_saved": None
+            if step is None
+            else {"step": step, "score": sign * score if math.isfinite(score) else None},
+            "path": None if saved is None else saved[1],
+            "backed": best is not None and step == best.step,
+        }
+
+    def _best_saved(self, job: str, record: JobRecord) -> tuple[int, str] | None:
+        pins = list(self._store.pins(job))
+        scored = [pin for pin in pins if pin.step in record.scores]
+        for pin in sorted(scored, key=lambda pin: (-record.scores[pin.step], pin.step)):
+            if self._whole(pin):
+                return pin.step, pin.path
+        named = None if record.best is None else record.best.checkpoint
+        if named and record.best is not None and Path(named).is_absolute():
+            try:
+                inspect(Path(named))
+            except TornCheckpointError:
+                return None
+            return record.best.step, named
+        return None
+
+    def _whole(self, pin: Pin) -> bool:
+        try:
+            self._store.verify(pin)
+        except TornCheckpointError as error:
+            _log.warning("a pinned checkpoint is damaged: %s", error)
+            return False
+        return True
+
+    def troubles(self) -> list[str]:
+        """Return what could not be taken into custody, in sentences."""
+        assert self._controller is not None
+        live = self._controller.kernel.state.view.jobs
+        return [f"custody of {job!r}: {why}" for job, why in self._refused.items() if job in live]
+
+
+def _state(path: Path) -> tuple[float, ...]:
+    """Return what changes when a checkpoint does: times and number of its entries."""
+    if path.is_file():
+        return (path.stat().st_mtime, path.stat().st_size)
+    entries = list(path.rglob("*"))
+    return (len(entries), max((entry.stat().st_mtime for entry in entries), default=0.0))

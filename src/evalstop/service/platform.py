@@ -1,0 +1,407 @@
+"""Everything one can ask of a running evalstop, as plain methods.
+
+HTTP, dashboard and tests call these; who may call what is decided above, in the API.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from evalstop.core.errors import EvalStopError, InputError
+from evalstop.core.events import (
+    CheckpointSaved,
+    EvalReported,
+    Event,
+    JobSubmitted,
+    LossReported,
+    OperatorCommanded,
+)
+from evalstop.core.job import Outcome, Phase
+from evalstop.policies.evalstop import Watch
+from evalstop.ports import Backend, CanSubmit, EventStore, SnapshotStore
+from evalstop.service.carry_out import LAUNCH, BackendCarryOut, launch_of
+from evalstop.service.controller import Controller
+from evalstop.service.custodian import Custodian
+from evalstop.service.explain import encode_record, explain
+from evalstop.service.ledger import report_identity, with_checkpoint
+from evalstop.service.requests import (
+    EvalIn,
+    LossIn,
+    Submission,
+    launch_of_submission,
+    spec_of,
+)
+from evalstop.service.views import cluster_view, job_view, savings_view
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from evalstop.ports import Entry
+    from evalstop.service.controller import Situation
+    from evalstop.service.ledger import JobRecord
+
+__all__ = ["ConflictError", "Platform", "UnknownJobError"]
+
+_log = logging.getLogger(__name__)
+
+CONFIGURE = "configure"
+"""The operator command under which a configuration that took effect is logged."""
+
+ANSWER_S = 30.0
+"""Seconds a caller waits for the controller."""
+
+_REVERSIBLE = {Outcome.STOPPED_BY_POLICY, Outcome.CANCELLED}
+
+
+class UnknownJobError(InputError):
+    """No job of this name was ever submitted."""
+
+
+class ConflictError(InputError):
+    """The job is not in a state in which this can be done."""
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What a platform is made of."""
+
+    controller: Controller
+    carry_out: BackendCarryOut
+    backend: Backend
+    store: EventStore
+    documents: SnapshotStore
+    custodian: Custodian
+    watches: Mapping[str, Watch]
+    false_alarms: Mapping[str, str] = {}
+    price_per_gpu_hour: float | None = None
+    logs: Callable[[str, int], Path] | None = None
+
+
+class Platform:
+    """One cluster under evalstop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    @property
+    def controller(self) -> Controller:
+        """The driver, for who wants to listen to entries."""
+        return self.parts.controller
+
+    def _wait(self, future: Future[list[Entry]]) -> list[Entry]:
+        return future.result(timeout=ANSWER_S)
+
+    # -- jobs
+
+    def submit(self, submission: Submission) -> str:
+        """Take in a job and return its id.
+
+        Raises:
+            InputError: if it makes no sense, or asks for more GPUs than there are.
+            ConflictError: if a job of this id is known.
+        """
+        job = submission.id or f"job-{secrets.token_hex(4)}"
+        spec, launch = spec_of(submission, job), launch_of_submission(submission)
+        backend = self.parts.backend
+        if isinstance(backend, CanSubmit):
+            if launch is None:
+                message = "this backend runs jobs itself: give a command"
+                raise InputError(message)
+            return backend.submit(spec, launch)
+        if launch is None:
+            message = "expected a command to run (this backend starts jobs itself)"
+            raise InputError(message)
+        record = self.controller.ledger.jobs.get(job)
+        if record is not None:
+            message = f"a job {job!r} is known already: choose another id"
+            raise ConflictError(message)
+        self.parts.documents.put(LAUNCH, job, msgspec.json.encode(launch))
+
+        def build(situation: Situation) -> Sequence[Event]:
+            if job in situation.ledger.jobs:
+                message = f"a job {job!r} is known already: choose another id"
+                raise ConflictError(message)
+            total = situation.view.total_gpus
+            if spec.gpus > total:
+                message = f"job {job!r} asks for {spec.gpus} GPUs, the cluster has {total}"
+                raise InputError(message)
+            return [JobSubmitted(time=situation.now, job=spec)]
+
+        self._wait(self.controller.ask(build))
+        return job
+
+    def record(self, job: str) -> JobRecord:
+        """Return what the shell knows of a job.
+
+        Raises:
+            UnknownJobError: if there is none of this name.
+        """
+        return _known(self.controller.ledger.jobs, job)
+
+    def job(self, job: str, *, series: bool = True) -> dict[str, Any]:
+        """Return one job as plain data."""
+        record = self.record(job)
+        watch = self.parts.watches.get(job)
+        shown = job_view(record, watch, now=self.controller.now(), series=series)
+        if series and watch is None:
+            shown["series"] = self._series_of_ended(job)
+        return shown
+
+    def _series_of_ended(self, job: str) -> list[dict[str, Any]]:
+        record = explain(self.parts.store.read_job(job), job, false_alarms={})
+        decisions = record["decisions"]
+        return list(decisions[-1]["series"]) if decisions else []
+
+    def jobs(
+        self, *, tenant: str | None = None, phase: str | None = None, limit: int = 1000
+    ) -> list[dict[str, Any]]:
+        """Return the newest jobs as plain data, newest first."""
+        now = self.controller.now()
+        shown: list[dict[str, Any]] = []
+        for record in reversed(list(self.controller.ledger.jobs.values())):
+            if tenant is not None and record.spec.tenant != tenant:
+                continue
+            one = job_view(record, self.parts.watches.get(record.spec.id), now=now)
+            if phase is None or phase in {one["phase"], one["outcome"]}:
+                shown.append(one)
+            if len(shown) >= limit:
+                break
+        return shown
+
+    # -- reports
+
+    def report(self, job: str, reports: Sequence[EvalIn]) -> Future[list[Entry]]:
+        """Take in evaluations of one job; the future is fulfilled when they are durable.
+
+        Repeats have no effect. A report on a job that has ended is kept and changes nothing.
+        """
+        self.parts.custodian.look_soon(job)
+
+        def build(situation: Situation) -> Sequence[Event]:
+            record = _known(situation.ledger.jobs, job)
+            events: list[Event] = []
+            taken: set[int] = set()
+            for report in reports:
+                metric = report.metric_of(record.spec)
+                point = report.point(record.spec)
+                identity = report_identity(metric, point)
+                if identity in record.reports or identity in taken:
+                    continue
+                taken.add(identity)
+                events.append(
+                    EvalReported(
+                        time=situation.now,
+                        job=job,
+                        point=with_checkpoint(point, record.saved.get(point.step)),
+                        metric=metric,
+                        reported_at=report.reported_at,
+                    )
+                )
+            return events
+
+        return self.controller.ask(build)
+
+    def answer(self, job: str, received: int, entries: Sequence[Entry]) -> dict[str, Any]:
+        """Return what a reporter is told: what was new, and whether to stop."""
+        record = self.record(job)
+        watch = self.parts.watches.get(job)
+        return {
+            "job": job,
+            "accepted": len(entries),
+            "duplicates": received - len(entries),
+            "sequence": entries[-1].sequence if entries else self.controller.sequence,
+            "stop": record.stop is not None,
+            "state": watch.verdict.state.value if watch is not None else "unwatched",
+            "ended": record.outcome is not None,
+        }
+
+    def report_losses(self, job: str, losses: Sequence[LossIn]) -> Future[list[Entry]]:
+        """Take in training losses of one job."""
+
+        def build(situation: Situation) -> Sequence[Event]:
+            _known(situation.ledger.jobs, job)
+            return [
+                LossReported(
+                    time=situation.now,
+                    job=job,
+                    step=report.step,
+                    loss=report.loss,
+                    throughput=report.throughput,
+                    efficiency=report.efficiency,
+                )
+                for report in losses
+            ]
+
+        return self.controller.ask(build)
+
+    def report_checkpoint(self, job: str, step: int, checkpoint: str) -> None:
+        """Take in that a complete checkpoint exists where evalstop does not look itself."""
+
+        def build(situation: Situation) -> Sequence[Event]:
+            record = _known(situation.ledger.jobs, job)
+            if record.saved.get(step) == checkpoint:
+                return []
+            return [CheckpointSaved(time=situation.now, job=job, step=step, checkpoint=checkpoint)]
+
+        self._wait(self.controller.ask(build))
+
+    # -- people's orders
+
+    def command(
+        self, command: str, *, actor: str, job: str = "", for_s: float | None = None, note: str = ""
+    ) -> dict[str, Any]:
+        """Log a person's order: stop, approve, snooze, freeze or unfreeze.
+
+        Raises:
+            UnknownJobError: if there is no such job.
+            ConflictError: if it has ended.
+        """
+
+        def build(situation: Situation) -> Sequence[Event]:
+            if job and _known(situation.ledger.jobs, job).outcome is not None:
+                message = f"job {job!r} has ended: there is nothing to {command}"
+                raise ConflictError(message)
+            until = None if for_s is None else situation.now + for_s
+            return [
+                OperatorCommanded(
+                    time=situation.now,
+                    command=command,
+                    actor=actor,
+                    job=job,
+                    until=until,
+                    note=note,
+                )
+            ]
+
+        entries = self._wait(self.controller.ask(build))
+        return {"command": command, "job": job, "actions": msgspec.to_builtins(entries[-1].actions)}
+
+    def undo(self, job: str, *, actor: str, note: str = "") -> dict[str, Any]:
+        """Reopen a stopped job: it waits again, with a fresh streak, to go on from its best.
+
+        Raises:
+            UnknownJobError: if there is no such job.
+            ConflictError: if it was not stopped, or is still on its way out.
+        """
+        resume_from = self.best(job).get("path")
+
+        def build(situation: Situation) -> Sequence[Event]:
+            record = _known(situation.ledger.jobs, job)
+            if record.outcome not in _REVERSIBLE:
+                state = record.outcome.value if record.outcome else _phase(situation, job)
+                message = f"job {job!r} is {state}: only a job that was stopped can be reopened"
+                raise ConflictError(message)
+            order = OperatorCommanded(
+                time=situation.now, command="undo", actor=actor, job=job, note=note
+            )
+            return [order, JobSubmitted(time=situation.now, job=record.spec)]
+
+        launch = launch_of(self.parts.documents, job)
+        if launch is not None and resume_from:
+            environment = launch.environment | {"EVALSTOP_RESUME_FROM": str(resume_from)}
+            launch = msgspec.structs.replace(launch, environment=environment)
+            self.parts.documents.put(LAUNCH, job, msgspec.json.encode(launch))
+        self._wait(self.controller.ask(build))
+        return {"job": job, "phase": self.job(job)["phase"], "resume_from": resume_from}
+
+    def configured(self, words: str, *, actor: str = "evalstop") -> None:
+        """Log the configuration that is in force, unless the log says so already."""
+        policies = self.controller.ledger.policies
+        if not policies or policies[-1][1] != words:
+            self._wait(
+                self.controller.ask(
+                    lambda situation: [
+                        OperatorCommanded(
+                            time=situation.now, command=CONFIGURE, actor=actor, note=words
+                        )
+                    ]
+                )
+            )
+
+    # -- answers
+
+    def explain(self, job: str) -> bytes:
+        """Return the record of every decision on a job, as JSON."""
+        self.record(job)
+        record = explain(
+            self.parts.store.read_job(job),
+            job,
+            false_alarms=self.parts.false_alarms,
+            policies=self.controller.ledger.policies,
+        )
+        return encode_record(record)
+
+    def best(self, job: str) -> dict[str, Any]:
+        """Return the best score, the best saved score, and the verified path of the latter."""
+        return self.parts.custodian.best(job, self.record(job))
+
+    def savings(self) -> dict[str, Any]:
+        """Return what was saved, by tenant and in all."""
+        return savings_view(self.controller, price=self.parts.price_per_gpu_hour)
+
+    def cluster(self) -> dict[str, Any]:
+        """Return GPUs by state and jobs by phase."""
+        return cluster_view(self.controller, self.parts.carry_out.quarantined)
+
+    def log_tail(self, job: str, *, bytes_: int = 20_000) -> str:
+        """Return the end of what a job printed, where its backend keeps that."""
+        record = self.record(job)
+        if self.parts.logs is None:
+            return ""
+        path = self.parts.logs(job, max(1, record.starts)) / "output.log"
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - bytes_))
+                return file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def troubles(self) -> list[str]:
+        """Return what is wrong now, in sentences; empty when all is well."""
+        carry_out = self.parts.carry_out
+        found = list(carry_out.alerts) + carry_out.dispatcher.troubles()
+        if carry_out.backend_problem:
+            found.append(f"the backend does not answer: {carry_out.backend_problem}")
+        if self.controller.store_problem:
+            found.append(f"the log cannot be written: {self.controller.store_problem}")
+        if carry_out.quarantined:
+            found.append(f"GPUs in quarantine: {', '.join(carry_out.quarantined)}")
+        for name, watch in list(self.parts.watches.items()):
+            if watch.unwatched:
+                found.append(f"job {name!r} is not watched: {watch.unwatched}")
+        return found + self.parts.custodian.troubles()
+
+    def ready(self) -> bool:
+        """Return whether reports are taken in now."""
+        return not (self.controller.store_problem or self.controller.deposed.is_set())
+
+    def wait_for(self, job: str, phases: set[str], *, within_s: float) -> dict[str, Any]:
+        """Wait until a job is in one of these phases or outcomes and return it."""
+        deadline = time.monotonic() + within_s
+        while True:
+            shown = self.job(job, series=False)
+            if {shown["phase"], shown["outcome"]} & phases:
+                return shown
+            if time.monotonic() > deadline:
+                message = f"job {job!r} is {shown['phase']} after {within_s:g} s, not in {phases}"
+                raise EvalStopError(message)
+            time.sleep(0.02)
+
+
+def _known(jobs: Mapping[str, JobRecord], job: str) -> JobRecord:
+    record = jobs.get(job)
+    if record is None:
+        message = f"no job {job!r} was ever submitted here: submit it first, or check its id"
+        raise UnknownJobError(message)
+    return record
+
+
+def _phase(situation: Situation, job: str) -> Phase:
+    return situation.view.jobs[job].phase

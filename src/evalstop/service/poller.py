@@ -1,0 +1,64 @@
+"""The thread that looks at the backend from time to time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evalstop.service.carry_out import BackendCarryOut
+
+__all__ = ["Poller"]
+
+_log = logging.getLogger(__name__)
+
+_SHARE = 10.0
+"""Looking may take at most one part in this of the time."""
+
+_ANSWER_S = 30.0
+_LONGEST_PAUSE_S = 10.0
+
+
+class Poller:
+    """Looks at the backend every ``every_s`` seconds; less often where a look takes long.
+
+    After a failure it pauses longer, and says so once.
+    """
+
+    def __init__(self, carry_out: BackendCarryOut, *, every_s: float) -> None:
+        self._carry_out = carry_out
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="poller", daemon=True)
+        self.looked_at = float("-inf")
+        self.problem = ""
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; a look that hangs in the backend is left behind."""
+        self._ended.set()
+        self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        pause = self._every_s
+        while not self._ended.is_set():
+            began = time.monotonic()
+            try:
+                self._carry_out.look().result(timeout=_ANSWER_S)
+                self._carry_out.tidy()
+            except (Exception, FutureTimeoutError) as error:  # noqa: BLE001 -- looking must go on whatever a backend raises
+                if not self.problem:
+                    _log.exception("looking at the backend failed; trying again")
+                self.problem = f"{type(error).__name__}: {error}"
+                pause = min(_LONGEST_PAUSE_S, 2 * pause)
+            else:
+                self.looked_at = time.monotonic()
+                self.problem = ""
+                pause = max(self._every_s, _SHARE * (self.looked_at - began))
+            self._ended.wait(pause)
