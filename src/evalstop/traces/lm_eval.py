@@ -74,8 +74,13 @@ def read_results(paths: Iterable[Path], root: Path) -> Loaded:
     return Loaded(curves, errors)
 
 
-def readings_of_file(path: Path) -> list[Reading]:
+def readings_of_file(path: Path, step: int | None = None) -> list[Reading]:
     """Return what one ``results_*.json`` says.
+
+    Args:
+        path: the file.
+        step: training step of the evaluated checkpoint, where the caller knows it; read off the
+            checkpoint's path otherwise.
 
     Raises:
         ReadError: not JSON, not results of the harness, or the checkpoint's step is not known.
@@ -88,14 +93,16 @@ def readings_of_file(path: Path) -> list[Reading]:
         message = "there is no object results, as lm-evaluation-harness writes it"
         raise ReadError(str(path), message)
     model = _model(data) or path.absolute().parent.name
-    step = _step(model) or _step(path.absolute().parent.name)
-    if step is None:
+    placed = _step(model) or _step(path.absolute().parent.name)
+    if step is not None:
+        placed = (step, model)
+    if placed is None:
         message = (
             f"the training step is not known: expected checkpoint-N (or step_N) in the model's "
             f"path, but it is {model!r}"
         )
         raise ReadError(str(path), message)
-    found, run = step
+    found, run = placed
     return [
         reading
         for task, metrics in data["results"].items()

@@ -1,0 +1,147 @@
+"""What is watched in a source, and how a number found there becomes a reading.
+
+The direction of a metric is settled here, once: behind this line higher is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+
+from msgspec import Struct
+
+from evalstop.core.points import NOT_FINITE, EvalPoint
+from evalstop.ports import Reading
+from evalstop.traces.names import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Watch", "readings_of_object"]
+
+_SCORE_KEYS = ("score", "value")
+
+
+class Watch(Struct, frozen=True, kw_only=True):
+    """What of a job's numbers counts.
+
+    Attributes:
+        job: whose numbers they are.
+        metric: the primary metric; any of its spellings (`evalstop.traces.names`) finds it.
+        direction: max where a higher value is better.
+        guards: further metrics by name, with their directions.
+        attempt: restart counter of the run that writes them.
+    """
+
+    job: str
+    metric: str
+    direction: Literal["max", "min"]
+    guards: Mapping[str, Literal["max", "min"]] = {}
+    attempt: int = 0
+
+    def reading(self, name: str, point: EvalPoint, reported_at: float | None = None) -> Reading:
+        """Return a raw point of the watched metric ``name`` (empty: the primary) as a reading."""
+        direction = self.guards[name] if name else self.direction
+        score = point.score if math.isfinite(point.score) else NOT_FINITE
+        turned = _turned(point, score if direction == "max" else 0.0 - score, self.attempt)
+        return Reading(job=self.job, point=turned, metric=name, reported_at=reported_at)
+
+    def wanted(self, known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield (watched name, spelling in ``known``); the primary metric's name is empty."""
+        for name, watched in (("", self.metric), *((guard, guard) for guard in self.guards)):
+            spelling = watched if watched in known else find(watched, known)
+            if spelling is not None:
+                yield name, spelling
+
+
+def readings_of_object(row: Mapping[str, Any], watch: Watch) -> list[Reading]:
+    """Return the readings in one logged object.
+
+    Three forms are known: ``{"step": 5, "score": 0.6, "stderr": 0.01}`` (with ``metric`` where
+    one file holds several), verl's ``{"step": 5, "data": {"val-core/...": 0.6}}``, and the flat
+    ``{"step": 5, "eval/acc": 0.6, "eval/acc_stderr": 0.01}`` of most loggers.
+
+    Raises:
+        ValueError: it has no whole step >= 0, or a number in it is none.
+    """
+    step = row.get("step", row.get("global_step"))
+    if isinstance(step, float) and step.is_integer():
+        step = int(step)
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        message = f"expected a whole step >= 0, got {step!r}"
+        raise ValueError(message)
+    numbers, single = _numbers(row, watch)
+    at = row.get("time", row.get("timestamp"))
+    reported_at = float(at) if _is_number(at) else None
+    return [
+        watch.reading(name, _point(row, numbers, spelling, step, single=single), reported_at)
+        for name, spelling in watch.wanted(numbers)
+    ]
+
+
+def _numbers(row: Mapping[str, Any], watch: Watch) -> tuple[Mapping[str, Any], bool]:
+    """Return the numbers by metric, and whether the row is about one metric alone."""
+    data = row.get("data")
+    if isinstance(data, Mapping):
+        return data, False
+    for key in _SCORE_KEYS:
+        if key in row:
+            return {str(row.get("metric") or watch.metric): row[key]}, True
+    return {key: value for key, value in row.items() if _is_number(value)}, False
+
+
+def _point(
+    row: Mapping[str, Any], numbers: Mapping[str, Any], spelling: str, step: int, *, single: bool
+) -> EvalPoint:
+    source: Mapping[str, Any] = row if single else {"stderr": numbers.get(f"{spelling}_stderr")}
+    stderr, items, proxy = source.get("stderr"), source.get("n_items"), source.get("proxy")
+    return EvalPoint(
+        step=step,
+        score=_finite(numbers[spelling]),
+        stderr=float(stderr) if _is_number(stderr) and stderr > 0 else None,
+        n_items=items if isinstance(items, int) and items > 0 else None,
+        epoch_key=_word(source.get("epoch_key")),
+        eval_id=_word(source.get("eval_id")),
+        checkpoint=_word(source.get("checkpoint")),
+        proxy=float(proxy) if _is_number(proxy) else None,
+    )
+
+
+def _finite(value: object) -> float:
+    """Return a score; null and the words that loggers write for NaN are "not finite"."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            message = f"expected a number as score, got {value!r}"
+            raise ValueError(message) from None
+    if value is None:
+        return NOT_FINITE
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        message = f"expected a number as score, got {value!r}"
+        raise ValueError(message)  # noqa: TRY004 -- one kind for all that a line can be
+    return float(value) if math.isfinite(value) else NOT_FINITE
+
+
+def _turned(point: EvalPoint, score: float, attempt: int) -> EvalPoint:
+    return EvalPoint(
+        step=point.step,
+        score=score,
+        stderr=point.stderr,
+        n_items=point.n_items,
+        attempt=point.attempt or attempt,
+        epoch_key=point.epoch_key,
+        eval_id=point.eval_id,
+        checkpoint=point.checkpoint,
+        proxy=point.proxy,
+        items=point.items,
+    )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _word(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int) and value != "" else None
