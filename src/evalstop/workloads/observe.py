@@ -28,4 +28,4 @@ def delivery_delays(
     copies = np.where(rng.random(evals) < plan.repeated, 2, 1)
     copies[rng.random(evals) < plan.lost] = 0
     bounds = np.concatenate([[0], np.cumsum(copies)]).astype(np.int64)
-    return bounds, rng.exponential(1.0, size=int(bounds[-1])) * plan.delay_s
+    return bounds, plan.eval_s + plan.delay_s * rng.exponential(1.0, size=int(bounds[-1]))

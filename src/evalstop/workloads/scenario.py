@@ -247,11 +247,13 @@ class Deliveries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How reports arrive. The defaults mean: each once, at once, in order.
 
     Attributes:
-        delay_s: mean of the (exponential) delay of a report; long ones overtake each other.
+        eval_s: what an evaluation takes, beside the training: its report comes that much later.
+        delay_s: mean of a further, exponential delay; long ones overtake each other.
         lost: share of reports that never come.
         repeated: share of reports that come twice, each with its own delay.
     """
 
+    eval_s: NotNegative = 0.0
     delay_s: NotNegative = 0.0
     lost: Share = 0.0
     repeated: Share = 0.0
@@ -259,20 +261,19 @@ class Deliveries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def plain(self) -> bool:
         """Whether every report comes once and at once."""
-        return not (self.delay_s or self.lost or self.repeated)
+        return not (self.eval_s or self.delay_s or self.lost or self.repeated)
 
 
 class Costs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What moving jobs costs, in seconds. The simulator reads it; workloads do not.
+    """What carrying out an action costs, in seconds: as `evalstop.sim.costs.ExecutionCosts`.
 
-    Attributes:
-        preempt_s: GPUs are held this long after a preemption, to save.
-        start_s: GPUs are held this long before service begins.
-        release_s: GPUs are held this long after a stop.
+    The simulator is given these; workloads do not depend on them.
     """
 
-    preempt_s: NotNegative = 0.0
     start_s: NotNegative = 0.0
+    restart_s: NotNegative = 0.0
+    preempt_s: NotNegative = 0.0
+    stop_s: NotNegative = 0.0
     release_s: NotNegative = 0.0
 
 

@@ -13,15 +13,9 @@ PAPER = Scenario(
     jobs=200,
     types={"rlhf": 0.8, "dpo": 0.1, "lora": 0.1},
     hacking={"rlhf": 0.6},
-    curves=Curves(
-        start=(0.1, 0.2),
-        gain=(0.5, 0.7),
-        power=(1.0, 2.0),
-        healthy_kl=(0.1, 0.5),
-        hacking_kl=(4.0, 7.0),
-    ),
-    noise=Noise(sigma=0.025),
-    evals=Evals(count=8),
+    curves=Curves(start=0.0, gain=1.0, power=2.0, healthy_kl=(0.25, 1.0), hacking_kl=(3.5, 6.0)),
+    noise=Noise(sigma=0.035),
+    evals=Evals(count=10),
 )
 """RLHF-heavy, the paper's experiment: few evaluations, little noise, healthy runs still rise."""
 

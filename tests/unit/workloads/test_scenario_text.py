@@ -96,4 +96,4 @@ def test_a_scenario_is_frozen():
     with pytest.raises(AttributeError):
         PAPER.jobs = 3
     assert Scenario(noise=Noise(sigma=0.1)).noise.sigma == 0.1
-    assert Curves() == PAPER.curves
+    assert Curves() != PAPER.curves
