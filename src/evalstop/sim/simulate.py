@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from evalstop.core.errors import InputError
 from evalstop.metrics.columns import JobColumns
@@ -114,10 +115,4 @@ def simulate_once(
 
 def costs_of(scenario: Scenario) -> ExecutionCosts:
     """Return the execution costs that a scenario describes."""
-    costs = scenario.costs
-    return ExecutionCosts(
-        start_s=costs.start_s,
-        restart_s=costs.start_s,
-        preempt_s=costs.preempt_s,
-        release_s=costs.release_s,
-    )
+    return ExecutionCosts(**asdict(scenario.costs))

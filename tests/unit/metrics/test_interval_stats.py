@@ -1,11 +1,15 @@
 """Intervals: textbook answers, properties, coverage, and what too little data gives."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from evalstop.metrics.stats import (
     bootstrap_interval,
@@ -32,6 +36,18 @@ def test_wilson_contains_the_proportion_and_stays_in_the_unit_interval(case):
     else:
         assert -1e-12 <= low <= successes / trials + 1e-12
         assert successes / trials - 1e-12 <= high <= 1 + 1e-12
+
+
+@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_agrees_with_scipy(case):
+    expected = stats.binomtest(*case).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(*case) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@given(st.lists(st.integers(-100, 100), min_size=2, max_size=20).filter(lambda v: len(set(v)) > 1))
+def test_paired_p_value_agrees_with_scipy(values):
+    expected = stats.ttest_1samp(values, 0.0).pvalue
+    assert paired_difference(values, [0.0] * len(values)).p_value == pytest.approx(expected)
 
 
 def test_t_interval_known_answer():
@@ -134,3 +150,15 @@ def test_wilson_covers_the_truth_about_as_often_as_it_says():
         low, high = wilson_interval(int(found), 100)
         covered += low <= 0.03 <= high
     assert 0.93 <= covered / 2000 <= 0.99  # sd of the share: 0.005; the exact coverage is 0.97
+
+
+def test_importing_the_metrics_does_not_import_scipy_stats():
+    code = "import sys, evalstop.metrics.summary; sys.exit('scipy.stats' in sys.modules)"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            check=False,
+        ).returncode
+        == 0
+    )

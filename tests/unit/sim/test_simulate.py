@@ -13,7 +13,9 @@ from evalstop.sim.simulate import costs_of, simulate
 from evalstop.workloads.scenario import Costs, Scenario
 from evalstop.workloads.scenarios import PAPER
 
-SMALL = Scenario(jobs=30, gpus=16, costs=Costs(start_s=10.0, preempt_s=5.0, release_s=2.0))
+SMALL = Scenario(
+    jobs=30, gpus=16, costs=Costs(start_s=10.0, restart_s=10.0, preempt_s=5.0, release_s=2.0)
+)
 
 
 def policy(rule="paper", base=SrtfEst):
