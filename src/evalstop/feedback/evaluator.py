@@ -317,7 +317,10 @@ def _words(command: str) -> Sequence[str]:
             word.format_map(dict.fromkeys(_PLACES, ""))
     except (ValueError, KeyError, IndexError, AttributeError) as error:
         known = ", ".join(f"{{{name}}}" for name in _PLACES)
-        message = f"evaluate = {command!r} cannot be used ({error!r}); known places: {known}"
+        message = (
+            f"evaluate = {command!r} cannot be used ({error!r}); known places: {known}; a brace "
+            "that is text is written {{ or }}"
+        )
         raise InputError(message) from error
     if not words:
         message = 'expected a command such as evaluate = "python score.py {checkpoint}", got ""'

@@ -96,11 +96,13 @@ def _point(
 ) -> EvalPoint:
     source: Mapping[str, Any] = row if single else {"stderr": numbers.get(f"{spelling}_stderr")}
     stderr, items, proxy = source.get("stderr"), source.get("n_items"), source.get("proxy")
+    attempt = row.get("attempt")
     return EvalPoint(
         step=step,
         score=_finite(numbers[spelling]),
         stderr=float(stderr) if _is_number(stderr) and stderr > 0 else None,
         n_items=items if isinstance(items, int) and items > 0 else None,
+        attempt=attempt if isinstance(attempt, int) and attempt > 0 else 0,
         epoch_key=_word(source.get("epoch_key")),
         eval_id=_word(source.get("eval_id")),
         checkpoint=_word(source.get("checkpoint")),

@@ -57,6 +57,19 @@ class TrainerStateTail:
         self.names: set[str] = set()
         self.problems: list[str] = []
 
+    def resume(self, points: Sequence[EvalPoint]) -> None:
+        """Take over what the log has of the primary metric, so that a resume is known as one.
+
+        Args:
+            points: the job's evaluations, turned so that higher is better.
+        """
+        if not points:
+            return
+        sign = 1.0 if self._watch.direction == "max" else -1.0
+        self._attempt = max(point.attempt for point in points)
+        last = [point for point in points if point.attempt == self._attempt]
+        self._told[""] = {point.step: sign * point.score for point in last}
+
     def readings(self) -> list[Reading]:
         """Return evaluations that the newest state file holds beyond what was returned.
 

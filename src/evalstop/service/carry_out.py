@@ -196,6 +196,14 @@ class BackendCarryOut:
         self.quarantined = listing.quarantined
         return self._controller.ask(lambda situation: self._new(listing, situation, carried_out))
 
+    def _remember_launches(self, listing: Listing) -> None:
+        """Keep what a backend in attach mode knows of how its jobs run: custody needs it."""
+        assert self._controller is not None
+        known = self._controller.ledger.jobs
+        for report in listing.jobs:
+            if report.launch is not None and report.job not in known:
+                self._documents.put(LAUNCH, report.job, msgspec.json.encode(report.launch))
+
     def _new(
         self, listing: Listing, situation: Situation, carried_out: Mapping[str, bool]
     ) -> Sequence[Event]:

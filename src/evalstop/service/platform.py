@@ -26,12 +26,12 @@ from evalstop.core.events import (
 )
 from evalstop.core.job import Outcome, Phase
 from evalstop.policies.evalstop import Watch
-from evalstop.ports import Backend, CanSubmit, EventStore, SnapshotStore
+from evalstop.ports import Backend, CanHold, CanSubmit, EventStore, Order, SnapshotStore
 from evalstop.service.carry_out import LAUNCH, BackendCarryOut, launch_of
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
 from evalstop.service.explain import encode_record, explain
-from evalstop.service.ledger import report_identity, with_checkpoint
+from evalstop.service.ledger import key_of, report_identity, with_checkpoint
 from evalstop.service.requests import (
     EvalIn,
     LossIn,
@@ -308,7 +308,11 @@ class Platform:
             environment = launch.environment | {"EVALSTOP_RESUME_FROM": str(resume_from)}
             launch = msgspec.structs.replace(launch, environment=environment)
             self.parts.documents.put(LAUNCH, job, msgspec.json.encode(launch))
-        self._wait(self.controller.ask(build))
+        entries = self._wait(self.controller.ask(build))
+        backend = self.parts.backend
+        if isinstance(backend, CanHold):  # what was stopped reversibly is still in its queue
+            key = key_of(entries[0].sequence, 0)
+            backend.unhold(Order(key=key, job=job, note=f"by {actor} {note}".strip()))
         return {"job": job, "phase": self.job(job)["phase"], "resume_from": resume_from}
 
     def configured(self, words: str, *, actor: str = "evalstop") -> None:

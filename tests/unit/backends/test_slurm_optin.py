@@ -61,8 +61,17 @@ def test_a_job_that_cannot_be_guarded_says_why_and_harms_nobody(comment, problem
     found = parse_comment(comment)
     assert problem in found.problem
     record = JobRecord(id="1", state="RUNNING", gpus=1, comment=comment)
-    assert problem in job_spec("1", record, found).labels["refused"]
+    labels = job_spec("1", record, found).labels
+    assert problem in labels["refused"]
+    assert labels["evalstop"] == "off"
     assert job_launch("1", record, found).grace_s == 30.0
+
+
+@pytest.mark.parametrize(("said", "off"), [("true", True), ("Yes", True), ("false", False)])
+def test_a_job_may_opt_out_of_being_stopped(said, off):
+    found = parse_comment(f"evalstop:metric=a,direction=max,optout={said}")
+    labels = job_spec("1", JobRecord(id="1", state="RUNNING", gpus=1), found).labels
+    assert (labels.get("evalstop") == "off") is off
 
 
 @given(st.text())

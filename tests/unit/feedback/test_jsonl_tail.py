@@ -157,11 +157,12 @@ def test_every_field_of_a_report_is_kept(file, tail):
             eval_id="a",
             time=12.5,
             checkpoint="checkpoint-7",
+            attempt=2,
         )
     )
     (reading,) = tail.readings()
     point = reading.point
-    assert (point.stderr, point.n_items, point.proxy) == (0.01, 100, 2.5)
+    assert (point.stderr, point.n_items, point.proxy, point.attempt) == (0.01, 100, 2.5, 2)
     assert (point.epoch_key, point.eval_id, point.checkpoint) == ("v2", "a", "checkpoint-7")
     assert (reading.job, reading.metric, reading.reported_at) == ("j", "", 12.5)
 

@@ -122,6 +122,19 @@ def test_a_resume_with_the_same_numbers_is_the_same_curve(run, tail):
     assert found(tail) == [(20, 0.4, 0)]
 
 
+@pytest.mark.parametrize("direction", ["max", "min"])
+def test_a_resume_is_known_as_one_after_a_restart_of_ours(run, direction):
+    watch = Watch(job="j", metric=METRIC, direction=direction)
+    before = TrainerStateTail(run.directory, watch)
+    run.save({5: 0.1, 10: 0.2, 15: 0.3})
+    logged = [reading.point for reading in before.readings()]
+    after = TrainerStateTail(run.directory, watch)
+    after.resume(logged)
+    assert after.readings() == []
+    run.save({5: 0.1, 10: 0.25})
+    assert [(r.point.step, r.point.attempt) for r in after.readings()] == [(5, 1), (10, 1)]
+
+
 def test_the_root_copy_counts_too(run, tail):
     folder = run.save({5: 0.1})
     text = (folder / "trainer_state.json").read_text()

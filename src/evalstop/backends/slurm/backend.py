@@ -357,8 +357,10 @@ def job_spec(name: str, record: JobRecord, optin: OptIn) -> JobSpec:
         "name": record.name,
         "refused": optin.problem,
     }
-    asked = {k: values.get(k, "") for k in ("metric", "direction", "rule", "evals", "optout")}
+    asked = {key: values.get(key, "") for key in ("metric", "direction", "rule", "evals")}
     asked["evals"] = resolve(asked["evals"], name, record)
+    if optin.problem or values.get("optout", "").lower() in {"true", "yes", "1"}:
+        asked["evalstop"] = "off"  # the label that guards protect
     return JobSpec(
         id=name,
         tenant=values.get("tenant") or record.account or record.user,

@@ -1,0 +1,190 @@
+"""The thread that pulls scores in: from the files of each job, and from the evaluator.
+
+A source that raises, or that takes long, holds up no other: each is polled in a small pool, and
+not again before it has answered. What it finds goes to the controller as facts; what the log has
+already is left out there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from evalstop.core.errors import EvalStopError
+from evalstop.core.events import EvalReported
+from evalstop.service.ledger import report_identity, with_checkpoint
+from evalstop.traces.names import find, unknown_metric
+
+if TYPE_CHECKING:
+    from evalstop.core.events import Event
+    from evalstop.ports import FeedbackSource, Reading
+    from evalstop.service.controller import Controller, Situation
+
+__all__ = ["Puller", "SourcesOf"]
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 4
+_ANSWER_S = 30.0
+
+SourcesOf = Callable[[str], Sequence["FeedbackSource"]]
+"""Returns the sources of a job's own scores; asked once, when the job is first seen to run."""
+
+
+class Puller:
+    """Polls sources and hands what they say to the controller.
+
+    Args:
+        controller: who takes facts.
+        sources_of: the sources of one job.
+        shared: sources that speak for all jobs: the evaluator, trackers.
+        every_s: seconds between polls of each source.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        sources_of: SourcesOf,
+        *,
+        shared: Sequence[FeedbackSource] = (),
+        every_s: float = 1.0,
+    ) -> None:
+        self._controller = controller
+        self._sources_of = sources_of
+        self._shared = list(shared)
+        self._every_s = every_s
+        self._of_job: dict[str, Sequence[FeedbackSource]] = {}
+        self._under_way: dict[int, Future[None]] = {}
+        self._problems: dict[tuple[str, int], str] = {}
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="puller")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="puller", daemon=True)
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End; a source that hangs is left behind."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for source in [*self._shared, *(s for each in self._of_job.values() for s in each)]:
+            _close(source)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every_s):
+            self.poll()
+
+    def poll(self) -> None:
+        """Ask every source that is not being asked still; does not wait for answers."""
+        live = self._controller.kernel.state.view.jobs
+        running = [name for name, job in list(live.items()) if job.held_gpus]
+        for name in running:
+            if name not in self._of_job:
+                self._of_job[name] = self._open(name)
+        for name in self._of_job.keys() - set(running):
+            if not any(self._is_under_way(source) for source in self._of_job[name]):
+                self._last_look(name)
+        for name, sources in self._of_job.items():
+            for source in sources:
+                self._ask(name, source)
+        for source in self._shared:
+            self._ask("", source)
+
+    def wait(self, timeout: float = 10.0) -> None:
+        """Wait until every source that is being asked has answered; for tests of order."""
+        for future in list(self._under_way.values()):
+            future.result(timeout)
+
+    def troubles(self) -> list[str]:
+        """Return what could not be read or found, in sentences."""
+        found = [sentence for sentence in self._problems.values() if sentence]
+        for source in self._shared:
+            found += [
+                f"evaluation of {job!r} at step {step}: {why}"
+                for (job, step), why in getattr(source, "problems", {}).items()
+            ]
+        return found
+
+    def _open(self, job: str) -> Sequence[FeedbackSource]:
+        try:
+            return self._sources_of(job)
+        except EvalStopError as error:
+            self._problems[job, 0] = f"the scores of {job!r} cannot be followed: {error}"
+            return ()
+
+    def _last_look(self, job: str) -> None:
+        """Read to the end what a job wrote before it was gone, and let its files go."""
+        for source in self._of_job.pop(job):
+            self._look(job, source)
+            self._problems.pop((job, id(source)), None)
+            self._under_way.pop(id(source), None)
+            _close(source)
+        self._problems.pop((job, 0), None)
+
+    def _ask(self, job: str, source: FeedbackSource) -> None:
+        if not self._is_under_way(source):
+            self._under_way[id(source)] = self._pool.submit(self._look, job, source)
+
+    def _is_under_way(self, source: FeedbackSource) -> bool:
+        future = self._under_way.get(id(source))
+        return future is not None and not future.done()
+
+    def _look(self, job: str, source: FeedbackSource) -> None:
+        try:
+            readings = source.readings()
+            if readings:
+                self._controller.ask(lambda situation: _facts(readings, situation)).result(
+                    timeout=_ANSWER_S
+                )
+        except Exception as error:  # noqa: BLE001 -- fail open (R30): whatever a source raises, polling goes on
+            if not self._problems.get((job, id(source))):
+                _log.warning("a source of %s fails: %s", job or "all jobs", error)
+            self._problems[job, id(source)] = f"the scores of {job or 'all jobs'!r}: {error}"
+        else:
+            self._problems[job, id(source)] = self._missing(job, source)
+
+    def _missing(self, job: str, source: FeedbackSource) -> str:
+        """Return a sentence where a source has metrics, and the watched one is not among them."""
+        names = getattr(source, "names", None)
+        record = self._controller.ledger.jobs.get(job)
+        if not names or record is None:
+            return ""
+        wanted = record.spec.labels.get("metric", "")
+        if find(wanted, names) is not None:
+            return ""
+        return f"job {job!r} is blind: {unknown_metric(wanted, names)}"
+
+
+def _facts(readings: Sequence[Reading], situation: Situation) -> list[Event]:
+    events: list[Event] = []
+    taken: set[tuple[str, int]] = set()
+    for reading in readings:
+        record = situation.ledger.jobs.get(reading.job)
+        if record is None:
+            continue
+        identity = report_identity(reading.metric, reading.point)
+        if identity in record.reports or (reading.job, identity) in taken:
+            continue
+        taken.add((reading.job, identity))
+        events.append(
+            EvalReported(
+                time=situation.now,
+                job=reading.job,
+                point=with_checkpoint(reading.point, record.saved.get(reading.point.step)),
+                metric=reading.metric,
+                reported_at=reading.reported_at,
+            )
+        )
+    return events
+
+
+def _close(source: FeedbackSource) -> None:
+    close = getattr(source, "close", None)
+    if close is not None:
+        close()
