@@ -18,16 +18,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalstop.core.actions import Action, Preempt, Start
+from evalstop.core.actions import Action, Start
 from evalstop.core.events import (
     CapacityChanged,
     EvalReported,
     JobEnded,
     JobPreempted,
+    JobStarted,
     JobSubmitted,
 )
 from evalstop.core.job import JobView, Phase
-from evalstop.schedulers.waiting import Entry, WaitingJobs
+from evalstop.schedulers.greedy import GreedyFill
+from evalstop.schedulers.waiting import WaitingJobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,126 +90,51 @@ class SjfEst:
 class SrtfEst:
     """Shortest remaining time first by estimate, preemptive, greedy gang fill.
 
-    Cost: O(running log running + sizes log n) at a submission or end; O(1) at a submission that
-    can change nothing.
+    Cost: that of `evalstop.schedulers.greedy`, O(log n) an event in a backlog of n.
     """
 
     weighs_gpus = False
 
     def __init__(self) -> None:
-        self._waiting = WaitingJobs()
+        self._fill = GreedyFill(falling=True)
         self._tickets: dict[str, int] = {}
         self._next_ticket = 0
-        self._on_gpus: set[str] = set()  # started by us and not ended: running or on the way
-        self._highest = -_INFINITE  # no running job has a larger key (keys of running jobs fall)
-        self._unsettled = 0  # preemptions ordered and not yet a fact
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give the GPUs to the jobs with the least left to do."""
         if isinstance(event, EvalReported):
             return ()  # first, since most events are evaluations
         if isinstance(event, JobSubmitted):
-            return self._on_submit(event, view)
-        if isinstance(event, JobEnded):
-            self._waiting.discard(event.job)
+            self._tickets[event.job.id] = self._next_ticket
+            self._next_ticket += 1
+            self._wait(view.jobs[event.job.id], view.now)
+        elif isinstance(event, JobStarted):
+            self._place(view.jobs[event.job], view.now)
+            return ()
+        elif isinstance(event, JobEnded):
+            self._fill.leave(event.job)
             self._tickets.pop(event.job, None)
-            self._on_gpus.discard(event.job)
         elif isinstance(event, JobPreempted):
-            self._on_gpus.discard(event.job)
+            self._fill.leave(event.job)
             job = view.jobs.get(event.job)
             if job is not None and job.phase is Phase.WAITING:
-                self._add(job, view.now)
+                self._wait(job, view.now)
         elif not isinstance(event, CapacityChanged):
             return ()
-        return self._fill(view)
+        return self._fill.fill(view)
 
-    def _on_submit(self, event: JobSubmitted, view: ClusterView) -> Sequence[Action]:
-        job = view.jobs[event.job.id]
-        self._tickets[job.id] = self._next_ticket
-        self._next_ticket += 1
-        key = self._add(job, view.now)
-        if job.gpus > view.free_gpus and key >= self._highest and not self._unsettled:
-            return ()  # every running job comes first, and it does not fit beside them
-        return self._fill(view)
-
-    def _key(self, job: JobView, now: float) -> float:
+    def _wait(self, job: JobView, now: float) -> None:
         remaining = job.remaining_s(now)
-        return remaining * job.gpus if self.weighs_gpus else remaining
+        key = remaining * job.gpus if self.weighs_gpus else remaining
+        self._fill.wait(job.gpus, (key, self._tickets[job.id], job.id))
 
-    def _add(self, job: JobView, now: float) -> float:
-        key = self._key(job, now)
-        self._waiting.add(job.gpus, (key, self._tickets[job.id], job.id))
-        return key
-
-    def _fill(self, view: ClusterView) -> Sequence[Action]:
-        """Fill all GPUs in order of the keys; preempt who does not fit, start who does."""
-        placed, spare = self._placed(view)
-        chosen, preempts = self._choose(view, placed, spare)
-        self._unsettled = len(preempts)
-        actions: list[Action] = list(preempts)
-        free = view.free_gpus
-        for size, entry in chosen:
-            if size <= free:
-                free -= size
-                self._on_gpus.add(entry[2])
-                actions.append(Start(job=entry[2], gpus=size))
-                self._highest = max(self._highest, entry[0])
-            else:
-                self._unsettled += 1
-                self._waiting.add(size, entry)  # its GPUs come free with the preemptions
-        return actions
-
-    def _placed(self, view: ClusterView) -> tuple[list[tuple[Entry, JobView]], int]:
-        """Return jobs on GPUs in order of their keys, and the GPUs to divide among all."""
-        now, jobs = view.now, view.jobs
-        spare = view.free_gpus
-        placed: list[tuple[Entry, JobView]] = []
-        for name in self._on_gpus:
-            job = jobs[name]
-            if job.phase is Phase.RUNNING or job.phase is Phase.PREEMPTING:
-                spare += job.held_gpus
-                placed.append(((self._key(job, now), self._tickets[name], name), job))
-        placed.sort(key=_entry)
-        return placed, spare
-
-    def _choose(
-        self, view: ClusterView, placed: list[tuple[Entry, JobView]], spare: int
-    ) -> tuple[list[tuple[int, Entry]], list[Preempt]]:
-        """Walk all jobs in order of their keys; return who to start and who to preempt."""
-        waiting = self._waiting
-        chosen: list[tuple[int, Entry]] = []
-        preempts: list[Preempt] = []
-        highest = -_INFINITE
-        for entry, job in placed:
-            while (found := waiting.first(spare)) and found[1] < entry:
-                spare -= self._take(found, view, chosen)
-            if job.held_gpus <= spare:
-                spare -= job.held_gpus  # of a job on its way out: it would come back first
-                highest = entry[0]
-            elif job.phase is Phase.RUNNING:
-                preempts.append(Preempt(job=job.id))
-        while found := waiting.first(spare):
-            spare -= self._take(found, view, chosen)
-        self._highest = highest
-        return chosen, preempts
-
-    def _take(
-        self, found: tuple[int, Entry], view: ClusterView, chosen: list[tuple[int, Entry]]
-    ) -> int:
-        size, entry = found
-        self._waiting.discard(entry[2])
-        job = view.jobs.get(entry[2])
-        if job is None or job.phase is not Phase.WAITING:
-            return 0
-        chosen.append(found)
-        return size
+    def _place(self, job: JobView, now: float) -> None:
+        ends = _INFINITE if job.estimated_s is None else now + job.estimated_s - job.attained_s(now)
+        weight = job.gpus if self.weighs_gpus else 1
+        self._fill.place((ends, self._tickets[job.id], job.id), weight=weight)
 
 
 class SrsfEst(SrtfEst):
     """Shortest remaining service first: as SRTF-Est, with remaining time times GPUs as the key."""
 
     weighs_gpus = True
-
-
-def _entry(placed: tuple[Entry, JobView]) -> Entry:
-    return placed[0]

@@ -40,6 +40,20 @@ class WaitingJobs:
         """Let a job wait no longer."""
         self._live.pop(job, None)
 
+    def heads(self) -> list[tuple[Entry, int]]:
+        """Return entry and gang size of the first job of each size, in no order."""
+        live = self._live
+        found: list[tuple[Entry, int]] = []
+        for size, heap in self._heaps.items():
+            while heap:
+                entry = heap[0]
+                known = live.get(entry[2])
+                if known is not None and known[1] is entry:
+                    found.append((entry, size))
+                    break
+                heappop(heap)
+        return found
+
     def first(self, free: int) -> tuple[int, Entry] | None:
         """Return gang size and entry of the first job that fits into ``free`` GPUs."""
         best: Entry | None = None
