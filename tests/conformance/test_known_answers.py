@@ -13,6 +13,7 @@ import pytest
 from evalstop.core.job import JobSpec
 from evalstop.schedulers.fifo import Fifo
 from evalstop.schedulers.shortest import SrsfEst
+from evalstop.schedulers.tiresias import Tiresias
 from evalstop.sim.simulator import Simulator
 from evalstop.workloads.job import SimJob, Workload
 
@@ -83,3 +84,27 @@ def test_one_more_gpu_never_hurts_the_wait_of_one_gpu_jobs_under_fifo():
     ]
     assert waits == sorted(waits, reverse=True)
     assert waits[0] > waits[-1]
+
+
+TIRESIAS = [
+    (200, 13_400.7, 13_248.25),
+    (1_000, 12_673.7, 12_594.877),
+    (5_000, 14_423.4, 14_476.0474),
+    (20_000, 14_815.3, 14_922.8452),
+]
+"""Jobs, mean JCT of Tiresias's own simulator (dlas-gpu), and ours.
+
+Theirs has three queues (it ships three limits and uses two), and in each those who run come
+before those who wait. Ours differs by -1.1 % to +0.7 %: theirs looks for the demotion of a job
+on g GPUs at (limit - seconds) / g instead of (limit - GPU-seconds) / g, so that it comes late,
+at whatever event is next. With that formula in place of the exact one, a plain event loop gives
+13,400.740, 12,673.668 and 14,423.381: their figures to the digit (measured 2026-11).
+"""
+
+
+@pytest.mark.parametrize(("jobs", "published", "exact"), TIRESIAS)
+def test_least_attained_service_is_within_two_percent_of_tiresias(jobs, published, exact):
+    ran = columns(read_trace(jobs), Tiresias())
+    ours = float(ran.response_s.mean())
+    assert ours == pytest.approx(published, rel=0.02)
+    assert ours == pytest.approx(exact, rel=1e-9)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalstop.config.spelling import Entry, Parameter, build
+from evalstop.core.errors import SpecError
 from evalstop.schedulers.backfill import FifoBackfill
 from evalstop.schedulers.fifo import Fifo
 from evalstop.schedulers.loss_aware import LossAware
 from evalstop.schedulers.native import Native
 from evalstop.schedulers.pollux import Pollux
 from evalstop.schedulers.shortest import SjfEst, SrsfEst, SrtfEst
-from evalstop.schedulers.tiresias import Tiresias
+from evalstop.schedulers.tiresias import TIRESIAS_LIMITS, Tiresias
 
 if TYPE_CHECKING:
     from evalstop.core.policy import Policy
@@ -21,6 +22,15 @@ __all__ = ["SCHEDULERS", "parse_scheduler"]
 
 def _number(name: str, default: float, unit: str) -> Parameter:
     return Parameter(name=name, type="float", default=default, unit=unit)
+
+
+def _tiresias(*, limits: str = "", promote: float = 0.0) -> Tiresias:
+    try:
+        numbers = [float(part) for part in limits.split("/")] if limits else TIRESIAS_LIMITS
+    except ValueError:
+        msg = f"tiresias: limits must be numbers parted by /, such as 3250/7200, got {limits!r}"
+        raise SpecError(msg) from None
+    return Tiresias(limits=numbers, promote=promote)
 
 
 _ENTRIES = (
@@ -50,9 +60,15 @@ _ENTRIES = (
     ),
     Entry(
         name="tiresias",
-        make=Tiresias,
+        make=_tiresias,
         summary="least attained GPU-seconds first, in queues (2D-LAS), preemptive",
         parameters=(
+            Parameter(
+                name="limits",
+                type="str",
+                default="/".join(f"{limit:g}" for limit in TIRESIAS_LIMITS),
+                unit="GPU-seconds at which a job leaves its queue, parted by /",
+            ),
             _number("promote", 0.0, "waiting over executed time that promotes; 0: never"),
         ),
     ),
@@ -62,10 +78,13 @@ _ENTRIES = (
         summary="elastic GPU counts that maximise the cluster's goodput",
         parameters=(
             _number("interval_s", 60.0, "seconds between two reallocations"),
-            _number("sync", 0.02, "share of a step lost to each further GPU, until reported"),
+            _number("sync", 0.02, "share of a step lost to each further GPU"),
+            _number("gain", 0.05, "relative rise of the fitness that is worth resizing for"),
         ),
     ),
-    Entry(name="native", make=Native, summary="the cluster places jobs itself; only stops are ours"),
+    Entry(
+        name="native", make=Native, summary="the cluster places jobs itself; only stops are ours"
+    ),
 )
 
 SCHEDULERS: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}

@@ -181,6 +181,7 @@ class ClusterState:
             force_setattr(job, "phase", Phase.RUNNING)
         force_setattr(job, "attempt", job.attempt + 1)
         force_setattr(job, "started_at", event.time)
+        self._set_rate(job, event)
         if job.first_started_at != job.first_started_at:
             force_setattr(job, "first_started_at", event.time)
 
@@ -203,6 +204,13 @@ class ClusterState:
         # before it is a fact.
         self._hold(job, event.gpus - max(promised, job.held_gpus), self._pool_of.get(job.id, ""))
         force_setattr(job, "held_gpus", event.gpus)
+        self._set_rate(job, event)
+
+    @staticmethod
+    def _set_rate(job: JobView, event: JobStarted | JobResized) -> None:
+        rate = event.gpus / job.gpus if event.rate is None else event.rate
+        if rate != job.rate:
+            force_setattr(job, "rate", rate)
 
     def _hear_loss(self, event: LossReported) -> None:
         job = self._jobs.get(event.job)
@@ -302,7 +310,7 @@ class ClusterState:
         started = job.started_at
         if started == started:  # noqa: PLR0124 -- NaN test
             ran = self.view.now - started
-            force_setattr(job, "service_s", job.service_s + ran)
+            force_setattr(job, "service_s", job.service_s + ran * job.rate)
             force_setattr(job, "gpu_seconds", job.gpu_seconds + ran * job.held_gpus)
             force_setattr(job, "started_at", self.view.now)
 

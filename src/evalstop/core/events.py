@@ -37,12 +37,17 @@ class JobSubmitted(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 
 
 class JobStarted(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):
-    """A job's gang runs on its GPUs. ``pool`` names the node type where there are several."""
+    """A job's gang runs on its GPUs. ``pool`` names the node type where there are several.
+
+    ``rate``: service per second in terms of the submitted gang, where the driver knows it; else
+    it is taken to be in proportion to the GPUs.
+    """
 
     time: float
     job: str
     gpus: int
     pool: str = ""
+    rate: float | None = None
 
 
 class EvalReported(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -90,13 +95,14 @@ class JobResized(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True
     """A running job now holds ``gpus`` GPUs.
 
     ``service_s``: service attained so far, in seconds on the submitted gang, where the driver
-    knows it (progress is not linear in GPUs).
+    knows it (progress is not linear in GPUs). ``rate``: as in `JobStarted`, from now on.
     """
 
     time: float
     job: str
     gpus: int
     service_s: float | None = None
+    rate: float | None = None
 
 
 class JobEnded(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):

@@ -72,7 +72,8 @@ class JobView(Struct, frozen=True, kw_only=True, weakref=False):
         attempt: how often the job has been started, 0 before the first start.
         started_at: time of the current start; NaN while the job does not run.
         first_started_at: time of the first start; NaN before.
-        service_s: seconds of service attained in earlier starts.
+        rate: service per second of the current start; 1 on the submitted gang.
+        service_s: seconds of service attained in earlier starts, on the submitted gang.
         gpu_seconds: GPU-seconds held in earlier starts.
         evals_seen: evaluations reported.
         last_eval_at: time of the newest evaluation; NaN before the first.
@@ -95,6 +96,7 @@ class JobView(Struct, frozen=True, kw_only=True, weakref=False):
     attempt: int = 0
     started_at: float = float("nan")
     first_started_at: float = float("nan")
+    rate: float = 1.0
     service_s: float = 0.0
     gpu_seconds: float = 0.0
     evals_seen: int = 0
@@ -106,7 +108,9 @@ class JobView(Struct, frozen=True, kw_only=True, weakref=False):
     def attained_s(self, now: float) -> float:
         """Return seconds of service attained until ``now``."""
         started = self.started_at
-        return self.service_s + (now - started) if started == started else self.service_s  # noqa: PLR0124 -- NaN test without a call
+        if started != started:  # noqa: PLR0124 -- NaN test without a call
+            return self.service_s
+        return self.service_s + (now - started) * self.rate
 
     def attained_gpu_s(self, now: float) -> float:
         """Return GPU-seconds attained until ``now``."""

@@ -115,9 +115,7 @@ class FifoBackfill:
             starts.append(self._start(head, view.now))
         return starts
 
-    def _backfill(
-        self, head: JobView, free: int, starts: list[Action], view: ClusterView
-    ) -> None:
+    def _backfill(self, head: JobView, free: int, starts: list[Action], view: ClusterView) -> None:
         shadow, spare = self._reservation(head.gpus, free, view)
         while free:
             short = self._first(view, shadow - view.now, free)
@@ -186,9 +184,9 @@ class _FirstBelow:
         self._set(place, value)
 
     def remove(self, place: int) -> None:
-        if self._base <= place < self._base + self._size:
-            if self._tree[self._size + place - self._base] != _GONE:
-                self._set(place, _GONE)
+        offset = place - self._base
+        if 0 <= offset < self._size and self._tree[self._size + offset] != _GONE:
+            self._set(place, _GONE)
 
     def first(self, bound: float) -> int:
         """Return the first position with a value of at most ``bound``; -1: none."""
@@ -209,7 +207,7 @@ class _FirstBelow:
         while node > 1:
             node //= 2
             left, right = tree[2 * node], tree[2 * node + 1]
-            low = left if left < right else right
+            low = min(right, left)
             if tree[node] == low:
                 return
             tree[node] = low

@@ -112,12 +112,10 @@ class GreedyFill:
             lowest = now + key / weight if falling else key
             lowest -= _SLACK * abs(lowest)
             last = len(known)
-            if not last or known[-1][0] < lowest:
+            if not last or (key > 0.0 and known[-1][0] < lowest):
                 continue
-            if key <= 0.0:
-                first = 0  # every job past its estimate has key 0, whatever its anchor
-            else:
-                first = bisect_left(known, (lowest, -1, ""))
+            # At key 0: every job past its estimate has it too, whatever its anchor.
+            first = bisect_left(known, (lowest, -1, "")) if key > 0.0 else 0
             for i in range(first, last):
                 anchor, ticket, name = known[i]
                 job = jobs[name]

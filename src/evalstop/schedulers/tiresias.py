@@ -6,9 +6,9 @@ which a reaches l_i. The GPUs are filled greedily with whole gangs, queue by que
 within a queue those who run come before those who wait, each in the order they came to do so,
 and a preempted job waits ahead of those who waited already.
 
-Starvation: a job below queue 0 that has waited ``promote`` times as long as it has executed goes
-back to the tail of queue 0, and its attained service counts anew from there (the PromoteKnob of
-the paper, STARVELIMIT of its simulator). Off by default.
+Starvation: a job below queue 0 that has waited, all waits together, ``promote`` times as long as
+it has executed goes back to the tail of queue 0, and both count anew from there (the PromoteKnob
+of the paper, STARVELIMIT of its simulator). Off by default.
 
 Gu et al., Tiresias: a GPU cluster manager for distributed deep learning, NSDI 2019. Default
 limits are the two that its simulator uses: it ships a third, 18,000, with three queues, so that
@@ -18,6 +18,7 @@ jobs on more than one GPU; here they are exact, by timers.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from evalstop.core.actions import Action, Preempt, WakeAt
@@ -54,13 +55,15 @@ class _Place:
     one that stands among the waiting; ``rank`` is its order there.
     """
 
-    __slots__ = ("forgiven", "job", "key", "rank", "timer")
+    __slots__ = ("forgiven", "job", "key", "rank", "timer", "waited_s", "waits_since")
 
     def __init__(self, job: str, rank: int) -> None:
         self.job = job
         self.key = 1
         self.rank = rank
         self.forgiven = 0.0  # attained service at the last promotion
+        self.waited_s = 0.0  # in waits after a first start that are over, since the promotion
+        self.waits_since = math.nan  # start of such a wait; NaN outside of one
         self.timer = ""  # the one timer that counts; older ones are void
 
 
@@ -77,9 +80,7 @@ class Tiresias:
         SpecError: if limits do not increase from above 0, or ``promote`` is negative.
     """
 
-    def __init__(
-        self, *, limits: Sequence[float] = TIRESIAS_LIMITS, promote: float = 0.0
-    ) -> None:
+    def __init__(self, *, limits: Sequence[float] = TIRESIAS_LIMITS, promote: float = 0.0) -> None:
         if any(low >= high for low, high in zip((0.0, *limits), limits, strict=False)):
             msg = f"tiresias: limits must increase from above 0, but got {tuple(limits)}"
             raise SpecError(msg)
@@ -104,6 +105,9 @@ class Tiresias:
         elif isinstance(event, JobStarted):
             place = self._places[event.job]
             self._run(place)
+            if place.waits_since == place.waits_since:
+                place.waited_s += view.now - place.waits_since
+                place.waits_since = math.nan
             return self._watch_limit(place, view.jobs[event.job], view.now)
         elif isinstance(event, TimerFired):
             return self._woken(event.token, view)
@@ -149,9 +153,11 @@ class Tiresias:
                 self._front -= 1
                 place.key, place.rank = place.key | 1, self._front
             self._fill.wait(job.gpus, (place.key, place.rank, name))
+            place.waits_since = view.now
             if self._promote and place.key > 1:
                 executed = (job.gpu_seconds - place.forgiven) / job.gpus
-                timers = self._wake(place, view.now + self._promote * executed)
+                left = max(0.0, self._promote * executed - place.waited_s)
+                timers = self._wake(place, view.now + left)
         return _both(timers, self._fill.fill(view))
 
     def _wake(self, place: _Place, time: float) -> Sequence[Action]:
@@ -180,6 +186,7 @@ class Tiresias:
     def _promoted(self, place: _Place, job: JobView, view: ClusterView) -> Sequence[Action]:
         place.key, place.rank = 1, self._last_rank()
         place.forgiven = job.gpu_seconds
+        place.waited_s, place.waits_since = 0.0, view.now
         self._set_timer(place, "")
         self._fill.wait(job.gpus, (place.key, place.rank, job.id))
         return self._fill.fill(view)

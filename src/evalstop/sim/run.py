@@ -82,7 +82,7 @@ class Run:
         self.stage = Stage.RUNNING
         self.started_before = True
         self.begun_at = now
-        self.rate = self.held_gpus / self.job.spec.gpus
+        self.rate = self.job.rate(self.held_gpus)
 
     def next_time(self) -> float:
         """Return when the next evaluation is made, or else when the job ends."""
@@ -114,13 +114,13 @@ class Run:
             self.stage = Stage.WAITING
 
     def resize(self, now: float, gpus: int) -> None:
-        """Go on with another number of GPUs, at a rate in proportion to them."""
+        """Go on with another number of GPUs, at the rate of the job's goodput."""
         self._settle(now)
         self.gpu_seconds += (now - self.held_since) * self.held_gpus
         self.held_gpus = gpus
         self.held_since = now
         self.begun_at = now
-        self.rate = gpus / self.job.spec.gpus
+        self.rate = self.job.rate(gpus)
 
     def index_of_step(self, step: int) -> int:
         """Return which evaluation is of this step, -1 if none is."""

@@ -46,6 +46,7 @@ from evalstop.core.events import (
 from evalstop.core.job import Outcome
 from evalstop.core.kernel import Kernel
 from evalstop.core.points import NOT_FINITE, EvalPoint
+from evalstop.schedulers.goodput import efficiency, throughput
 from evalstop.sim.costs import ExecutionCosts
 from evalstop.sim.run import Run, Stage
 from evalstop.sim.runlog import RunLog
@@ -177,7 +178,7 @@ class Simulator:
         job = run.job
         if self._losses and job.losses is not None:
             step, loss = job.eval_steps[index], job.losses[index]
-            self._tell(LossReported(time=time, job=run.id, step=step, loss=loss))
+            self._tell(_loss(time, run, step, loss))
         event = _report(time, run, index)
         self.log.evals += 1
         run.heard = index
@@ -259,7 +260,11 @@ class Simulator:
                     delay = costs.restart_s if run.started_before else costs.start_s
                     run.hold(now, action.gpus)
                     event = JobStarted(
-                        time=now + delay, job=action.job, gpus=action.gpus, pool=action.pool
+                        time=now + delay,
+                        job=action.job,
+                        gpus=action.gpus,
+                        pool=action.pool,
+                        rate=None if run.job.noise_scale is None else run.job.rate(action.gpus),
                     )
                     self._at(now, now + delay, event)
                 case Stop():
@@ -305,12 +310,33 @@ class Simulator:
         run.generation += 1
         run.resize(now, action.gpus)
         self._later(run.next_time(), run)
-        event = JobResized(time=now, job=action.job, gpus=action.gpus, service_s=run.service_s)
+        event = JobResized(
+            time=now,
+            job=action.job,
+            gpus=action.gpus,
+            service_s=run.service_s,
+            rate=None if run.job.noise_scale is None else run.rate,
+        )
         self._facts.append(event)
 
     def _end_at(self, now: float, time: float, run: Run) -> None:
         event = JobEnded(time=time, job=run.id, outcome=run.outcome)
         self._at(now, time, event)
+
+
+def _loss(time: float, run: Run, step: int, loss: float) -> LossReported:
+    """Return a loss as its trainer reports it, with its speed where that is modelled."""
+    noise = run.job.noise_scale
+    if noise is None:
+        return LossReported(time=time, job=run.id, step=step, loss=loss)
+    return LossReported(
+        time=time,
+        job=run.id,
+        step=step,
+        loss=loss,
+        throughput=throughput(run.held_gpus, run.job.sync_share),
+        efficiency=efficiency(run.held_gpus, noise),
+    )
 
 
 def _report(time: float, run: Run, index: int) -> EvalReported:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from evalstop.core.errors import InputError
 from evalstop.core.job import JobSpec
+from evalstop.schedulers.goodput import goodput
 from evalstop.workloads.flat import (
     flat_floats,
     flat_integers,
@@ -36,6 +37,16 @@ Integers: TypeAlias = NDArray[np.integer[Any]]
 _CHUNK = 1024
 """Jobs turned into Python objects at a time: numpy's `tolist` is far cheaper than single items."""
 
+_PER_JOB_OPTIONAL = (
+    "estimated_s",
+    "fails_at_s",
+    "min_gpus",
+    "max_gpus",
+    "noise_scale",
+    "sync_share",
+    "ids",
+    "labels",
+)
 _PER_EVAL = ("eval_offsets", "eval_steps", "scores", "true_scores")
 _PER_EVAL_OPTIONAL = ("stderrs", "proxies", "losses")
 
@@ -64,6 +75,9 @@ class SimJob(Struct, frozen=True, kw_only=True):
         peak_s: service at the true peak; ``duration_s`` where it never declines (infinite, the
             default, means the same).
         fails_at_s: service at which the job crashes; None if it does not.
+        noise_scale: of the gradient, in batches of one GPU: how well an elastic job uses more
+            GPUs (`evalstop.schedulers.goodput`); None: service is in proportion to the GPUs.
+        sync_share: share of a step that each further GPU costs; read with ``noise_scale`` only.
     """
 
     spec: JobSpec
@@ -80,6 +94,16 @@ class SimJob(Struct, frozen=True, kw_only=True):
     hacking: bool = False
     peak_s: float = float("inf")
     fails_at_s: float | None = None
+    noise_scale: float | None = None
+    sync_share: float = 0.0
+
+    def rate(self, gpus: int) -> float:
+        """Return service per second on ``gpus`` GPUs: 1 on the submitted gang."""
+        if self.noise_scale is None:
+            return gpus / self.spec.gpus
+        sync, noise = self.sync_share, self.noise_scale
+        alone = goodput(self.spec.gpus, sync=sync, noise=noise)
+        return goodput(gpus, sync=sync, noise=noise) / alone
 
 
 class Workload(Struct, frozen=True, kw_only=True, eq=False):
@@ -92,6 +116,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         submit_s, duration_s, gpus, hacking, peak_s: shape (jobs,), as in `SimJob`.
         estimated_s, fails_at_s: shape (jobs,), NaN for None; or None where no job has one.
         min_gpus, max_gpus: shape (jobs,), 0 for None; or None where every job is rigid.
+        noise_scale, sync_share: shape (jobs,); None: service is in proportion to the GPUs.
         ids: names; None for "0", "1", ...
         tenants, tenant: the names, and each job's index into them.
         job_types, job_type: likewise.
@@ -121,6 +146,8 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
     fails_at_s: Floats | None = None
     min_gpus: Integers | None = None
     max_gpus: Integers | None = None
+    noise_scale: Floats | None = None
+    sync_share: Floats | None = None
     ids: Sequence[str] | None = None
     labels: Sequence[dict[str, str]] | None = None
     stderrs: Floats | None = None
@@ -138,7 +165,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         jobs, evals = len(self.submit_s), int(self.bounds[-1])
         for name in ("duration_s", "gpus", "hacking", "peak_s", "tenant", "job_type"):
             _check_length(name, getattr(self, name), jobs)
-        for name in ("estimated_s", "fails_at_s", "min_gpus", "max_gpus", "ids", "labels"):
+        for name in _PER_JOB_OPTIONAL:
             _check_length(name, getattr(self, name), jobs)
         _check_length("bounds", self.bounds, jobs + 1)
         for name in _PER_EVAL + _PER_EVAL_OPTIONAL:
@@ -186,6 +213,8 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         first, last = bounds[0], bounds[-1]
         specs = self._specs(start, stop)
         fails = optional_column(self.fails_at_s, start, stop)
+        noises = optional_column(self.noise_scale, start, stop)
+        syncs = optional_column(self.sync_share, start, stop)
         offsets, steps, scores, truths = (
             getattr(self, name)[first:last].tolist() for name in _PER_EVAL
         )
@@ -215,6 +244,8 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
                 hacking=hacking[i],
                 peak_s=peaks[i],
                 fails_at_s=None if fails is None or fails[i] != fails[i] else fails[i],
+                noise_scale=None if noises is None or noises[i] != noises[i] else noises[i],
+                sync_share=0.0 if syncs is None or syncs[i] != syncs[i] else syncs[i],
             )
 
     def _specs(self, start: int, stop: int) -> Iterator[JobSpec]:
@@ -277,6 +308,8 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
             fails_at_s=optional_floats([job.fails_at_s for job in ordered]),
             min_gpus=optional_integers([spec.min_gpus for spec in specs]),
             max_gpus=optional_integers([spec.max_gpus for spec in specs]),
+            noise_scale=optional_floats([job.noise_scale for job in ordered]),
+            sync_share=optional_floats([job.sync_share or None for job in ordered]),
             ids=[spec.id for spec in specs],
             labels=[spec.labels for spec in specs] if any(s.labels for s in specs) else None,
             stderrs=ragged([job.stderrs for job in ordered], counts),

@@ -31,6 +31,7 @@ WHITE_LIST = {
     "labels",
     "submitted_at",
     "phase",
+    "rate",
     "held_gpus",
     "attempt",
     "started_at",

@@ -1,0 +1,206 @@
+"""Pollux: elastic GPU counts that maximise the cluster's goodput.
+
+Speed-up of job j on g GPUs: s_j(g) = goodput_j(g) / goodput_j(GPUs it was submitted with), the
+goodput of `evalstop.schedulers.goodput`. The cluster's fitness is the power mean over the jobs
+with p = -1, as in Pollux, which is highest where the sum of 1 / s_j(g_j) is lowest. With this
+goodput 1 / s_j is convex in g, so that giving GPUs one by one to the job whose 1 / s falls most
+is exact; it stops where a further GPU helps nobody.
+
+Who runs: running jobs keep at least their fewest GPUs; then jobs that wait are admitted in order
+of submission with their fewest, as long as they fit; the rest of the GPUs is divided as above. A
+rigid job has one size, so that for rigid workloads this is first come, first served without
+blocking, and no job is ever preempted. A reallocation that admits nobody is made only if it
+raises the fitness by ``gain``: resizing has its price.
+
+Looked at when jobs come and go, at most once in ``interval_s`` (Pollux: 60 s).
+
+Qiao et al., Pollux: co-adaptive cluster scheduling for goodput-optimized deep learning, OSDI
+2021. Simplified: one parameter each for throughput and efficiency in place of seven fitted ones
+(the efficiency a job reports gives its noise scale; ``sync`` is assumed), interchangeable GPUs,
+batch size per GPU fixed, the exact greedy in place of a genetic search, no autoscaling.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from evalstop.core.actions import Action, Resize, Start, WakeAt
+from evalstop.core.errors import SpecError
+from evalstop.core.events import (
+    CapacityChanged,
+    JobEnded,
+    JobPreempted,
+    JobResized,
+    JobSubmitted,
+    LossReported,
+    TimerFired,
+)
+from evalstop.core.job import JobView, Phase
+from evalstop.schedulers.goodput import goodput, noise_from_efficiency
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evalstop.core.events import Event
+    from evalstop.core.policy import ClusterView
+
+__all__ = ["Pollux"]
+
+_TOKEN = "pollux round"  # noqa: S105 -- names a timer
+
+
+class Pollux:
+    """Elastic GPU counts by goodput, in rounds.
+
+    Args:
+        interval_s: least seconds between two rounds.
+        sync: share of a step that each further GPU costs.
+        gain: relative rise of the fitness that is worth resizing for.
+
+    Cost: O(jobs + GPUs log jobs) a round.
+
+    Raises:
+        SpecError: if a setting is out of range.
+    """
+
+    def __init__(self, *, interval_s: float = 60.0, sync: float = 0.02, gain: float = 0.05) -> None:
+        if not (interval_s >= 0 and sync >= 0 and gain >= 0):
+            msg = (
+                "pollux: interval_s, sync and gain must be 0 or above, but got "
+                f"interval_s={interval_s}, sync={sync}, gain={gain}"
+            )
+            raise SpecError(msg)
+        self._interval_s = interval_s
+        self._sync = sync
+        self._gain = gain
+        self._noise: dict[str, float] = {}
+        self._targets: dict[str, int] = {}
+        self._resizing: set[str] = set()  # asked to resize, and not yet a fact
+        self._next_round = -math.inf
+        self._awaited = False  # a timer for the next round is under way
+
+    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Divide the GPUs anew when jobs have come or gone."""
+        if isinstance(event, LossReported):
+            self._hear(event, view)
+            return ()
+        if isinstance(event, JobResized):
+            self._resizing.discard(event.job)
+            return self._move_on(view)  # GPUs that a shrunken job gave may be waited for
+        if isinstance(event, TimerFired):
+            if event.token != _TOKEN:
+                return ()
+            self._awaited = False
+            return self._round(view)
+        if isinstance(event, JobEnded):
+            self._noise.pop(event.job, None)
+            self._resizing.discard(event.job)
+            self._targets.pop(event.job, None)
+        elif isinstance(event, JobPreempted):
+            self._resizing.discard(event.job)
+        elif not isinstance(event, (JobSubmitted, CapacityChanged)):
+            return ()
+        return self._round(view) if view.now >= self._next_round else self._await_round()
+
+    def allocate(self, jobs: Sequence[JobView], gpus: int) -> dict[str, int]:
+        """Return GPUs by job that maximise the fitness; jobs that do not fit are left out.
+
+        Args:
+            jobs: those that run first, then those that wait in order of submission.
+            gpus: GPUs to divide.
+        """
+        held: dict[str, int] = {}
+        for job in jobs:
+            fewest = _fewest(job)
+            if fewest <= gpus:
+                gpus -= fewest
+                held[job.id] = fewest
+        by_id = {job.id: job for job in jobs if job.id in held}
+        heap: list[tuple[float, int, str]] = []
+        for place, job in enumerate(by_id.values()):
+            self._offer(heap, job, held[job.id], place)
+        while gpus and heap:
+            _, place, name = heappop(heap)
+            held[name] += 1
+            gpus -= 1
+            self._offer(heap, by_id[name], held[name], place)
+        return held
+
+    def cost(self, job: JobView, gpus: int) -> float:
+        """Return 1 / s(gpus), the job's part in the fitness."""
+        noise = self._noise.get(job.id, math.inf)
+        alone = goodput(job.gpus, sync=self._sync, noise=noise)
+        return alone / goodput(gpus, sync=self._sync, noise=noise)
+
+    def _hear(self, event: LossReported, view: ClusterView) -> None:
+        job = view.jobs.get(event.job)
+        if job is not None and event.efficiency is not None and job.held_gpus > 1:
+            self._noise[job.id] = noise_from_efficiency(job.held_gpus, event.efficiency)
+
+    def _offer(
+        self, heap: list[tuple[float, int, str]], job: JobView, gpus: int, place: int
+    ) -> None:
+        """Put what one more GPU gains this job on the heap, if it may have it and gains by it."""
+        if gpus < _most(job):
+            change = self.cost(job, gpus + 1) - self.cost(job, gpus)
+            if change < 0:
+                heappush(heap, (change, place, job.id))
+
+    def _round(self, view: ClusterView) -> Sequence[Action]:
+        self._next_round = view.now + self._interval_s
+        if self._resizing:
+            return self._await_round()  # the last round is still being carried out
+        running = [job for job in view.jobs.values() if job.phase is Phase.RUNNING]
+        waiting = [job for job in view.jobs.values() if job.phase is Phase.WAITING]
+        gpus = view.free_gpus + sum(job.held_gpus for job in running)
+        targets = self.allocate([*running, *waiting], gpus)
+        admitted = any(job.id in targets for job in waiting)
+        if not admitted and not self._worth_it(running, targets):
+            targets = {job.id: job.held_gpus for job in running}
+        self._targets = targets
+        shrinks: list[Action] = [
+            Resize(job=job.id, gpus=targets[job.id])
+            for job in running
+            if targets.get(job.id, job.held_gpus) < job.held_gpus
+        ]
+        self._resizing.update(action.job for action in shrinks if isinstance(action, Resize))
+        return [*shrinks, *self._move_on(view)]
+
+    def _await_round(self) -> Sequence[Action]:
+        """Ask to be woken at the next round, once."""
+        if self._awaited:
+            return ()
+        self._awaited = True
+        return (WakeAt(time=self._next_round, token=_TOKEN),)
+
+    def _worth_it(self, running: Sequence[JobView], targets: dict[str, int]) -> bool:
+        now = sum(self.cost(job, job.held_gpus) for job in running)
+        then = sum(self.cost(job, targets.get(job.id, job.held_gpus)) for job in running)
+        return then * (1.0 + self._gain) <= now
+
+    def _move_on(self, view: ClusterView) -> list[Action]:
+        """Start and grow towards the targets as far as GPUs are free."""
+        free = view.free_gpus
+        actions: list[Action] = []
+        for name, target in self._targets.items():
+            job = view.jobs.get(name)
+            if job is None or name in self._resizing:
+                continue
+            if job.phase is Phase.WAITING and target <= free:
+                free -= target
+                actions.append(Start(job=name, gpus=target))
+            elif job.phase is Phase.RUNNING and 0 < target - job.held_gpus <= free:
+                free -= target - job.held_gpus
+                actions.append(Resize(job=name, gpus=target))
+                self._resizing.add(name)
+        return actions
+
+
+def _fewest(job: JobView) -> int:
+    return job.gpus if job.min_gpus is None else job.min_gpus
+
+
+def _most(job: JobView) -> int:
+    return job.gpus if job.max_gpus is None else job.max_gpus
