@@ -14,7 +14,7 @@ BIN    := $(VENV)/bin
 
 # In CI the tests are the gate: any skip fails, and so does code that no test reaches.
 ifdef CI
-GATES := --no-skips --cov --cov-report= --coverage-gates
+GATES := --no-skips --cov --cov-append --cov-report= --coverage-gates
 endif
 
 .DELETE_ON_ERROR:

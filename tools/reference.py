@@ -42,7 +42,7 @@ exits with 0 on success, 1 on a failure at run time and 2 on bad usage or input.
 
 def command(title: str, one: Any) -> Iterator[str]:  # noqa: ANN401 -- click's classes, by way of typer
     """Yield one command's section, with its sub-commands after it."""
-    arguments = " ".join(p.human_readable_name for p in one.params if p.param_type_name != "option")
+    arguments = " ".join(p.name.upper() for p in one.params if p.param_type_name != "option")
     nested = getattr(one, "commands", {})
     usage = f"{title} [OPTIONS] {'COMMAND' if nested else arguments}".rstrip()
     yield f"\n## {title}\n\n```text\n{usage}\n```\n\n{paragraphs(one.help)}\n"
@@ -58,7 +58,7 @@ def option(parameter: Any) -> str:  # noqa: ANN401 -- same
     """Return one option's or argument's row."""
     names = ", ".join(f"`{n}`" for n in [*parameter.opts, *parameter.secondary_opts])
     if parameter.param_type_name != "option":
-        names = f"`{parameter.human_readable_name}`"
+        names = f"`{parameter.name.upper()}`"
     default = parameter.default
     plain = isinstance(default, str | int | float) and not isinstance(default, bool)
     shown = f"`{default}`" if plain and default != "" else "required" if parameter.required else ""
