@@ -6,6 +6,8 @@ import importlib.util
 
 NEEDS = {
     "trl": [
+        "src/evalstop/client/torch.py",
+        "src/evalstop/client/transformers.py",
         "src/evalstop/lab/heldout.py",
         "src/evalstop/lab/proxy.py",
         "src/evalstop/lab/start.py",
