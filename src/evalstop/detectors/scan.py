@@ -27,12 +27,16 @@ _NORMAL = NormalDist()
 
 
 class ScanState(Struct, frozen=True, gc=False):
-    """Best so far, evaluations, newest scores, best past means by window, noise."""
+    """Best so far, evaluations, newest scores, noise; best means by window as they were lately.
+
+    ``pasts[-r]`` are the best means of windows that had ended r evaluations ago: a recent window
+    of r is compared with those alone, since one that overlaps it would count a rise as a drop.
+    """
 
     peak: Peak
     count: int
     recent: tuple[float, ...]
-    past: tuple[float, ...]
+    pasts: tuple[tuple[float, ...], ...]
     differences: tuple[float, ...]
 
 
@@ -67,7 +71,7 @@ class Scan(Struct, frozen=True, kw_only=True):
 
     def start(self) -> ScanState:
         """Return the state before the first evaluation."""
-        return ScanState(START, 0, (), (-math.inf,) * PAST, ())
+        return ScanState(START, 0, (), ((-math.inf,) * PAST,), ())
 
     def step(self, state: ScanState, point: EvalPoint) -> tuple[ScanState, Verdict]:
         """Compare the windows that end here with the best ones before."""
@@ -85,9 +89,10 @@ class Scan(Struct, frozen=True, kw_only=True):
         threshold = factor * -_NORMAL.inv_cdf(self.alpha / (count * (count + 1)) / (PAST * RECENT))
         past = tuple(
             max(best, sum(recent[-p:]) / p) if count >= p else best
-            for p, best in enumerate(state.past, start=1)
+            for p, best in enumerate(state.pasts[-1], start=1)
         )
-        return ScanState(peak, count, recent, past, differences), Verdict(
+        pasts = (*state.pasts[1 - RECENT :], past)
+        return ScanState(peak, count, recent, pasts, differences), Verdict(
             state=State.ALARM if statistic >= threshold else State.OK,
             statistic=statistic,
             threshold=threshold,
@@ -99,9 +104,9 @@ class Scan(Struct, frozen=True, kw_only=True):
     def _statistic(self, state: ScanState, recent: tuple[float, ...], sigma: float) -> float:
         best = -math.inf
         total = 0.0
-        for r in range(1, min(RECENT, len(recent)) + 1):
+        for r in range(1, min(RECENT, len(recent), len(state.pasts)) + 1):
             total += recent[-r]
-            for p, past in enumerate(state.past, start=1):
-                if past > -math.inf and state.count >= p + r - 1:
+            for p, past in enumerate(state.pasts[-r], start=1):
+                if past > -math.inf:
                     best = max(best, (past - total / r) / math.sqrt(1 / p + 1 / r))
         return max(0.0, best / sigma)

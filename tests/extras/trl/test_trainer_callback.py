@@ -192,9 +192,7 @@ class Suspicious:
 
 
 def test_mitigation_acts_before_any_stop(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "evalstop.client.transformers.parse_rule", lambda _spec: Suspicious()
-    )
+    monkeypatch.setattr("evalstop.client.transformers.parse_rule", lambda _spec: Suspicious())
     seen = []
 
     def mitigate(suspicion):
@@ -217,9 +215,7 @@ def test_mitigation_acts_before_any_stop(tmp_path, monkeypatch):
 
 
 def test_a_mitigation_that_fails_stops_nothing(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(
-        "evalstop.client.transformers.parse_rule", lambda _spec: Suspicious()
-    )
+    monkeypatch.setattr("evalstop.client.transformers.parse_rule", lambda _spec: Suspicious())
 
     def fails(_suspicion):
         raise OSError
