@@ -21,7 +21,7 @@ INCOMPLETE = "checkpoint-is-incomplete.txt"
 """What transformers' just-in-time saving leaves in a checkpoint that is not whole."""
 
 _STATE = "trainer_state.json"
-_UNSCORED_KEPT = 2
+_UNSCORED_KEPT = 3
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".distcp")
 
 
@@ -60,9 +60,12 @@ class Pins:
         return None if step is None else self.folder / f"checkpoint-{step}"
 
     def scored(self, step: int, score: float) -> None:
-        """Note the score of a step, higher is better, and drop the pins that have lost."""
+        """Note the score of a step, higher is better.
+
+        Nothing is dropped here: after a restart scores come one by one, and a pin whose score is
+        still to come must not lose to one that was named first.
+        """
         self._scores[step] = score
-        self._drop_losers()
 
     def saved(self, step: int, checkpoint: Path) -> bool:
         """Pin a checkpoint just saved; return whether it was whole and is pinned."""
@@ -81,7 +84,7 @@ class Pins:
         shutil.rmtree(target, ignore_errors=True)
         aside.rename(target)
         self._saved.add(step)
-        self._drop_losers()
+        self.drop_losers()
         return True
 
     def _found(self) -> set[int]:
@@ -94,7 +97,8 @@ class Pins:
             if name.removeprefix("checkpoint-").isdigit()
         }
 
-    def _drop_losers(self) -> None:
+    def drop_losers(self) -> None:
+        """Unpin all but the best and the newest without a score."""
         unscored = sorted(step for step in self._saved if step not in self._scores)
         keep = {self.best_step, *unscored[-_UNSCORED_KEPT:]}
         for step in self._saved - keep:

@@ -183,6 +183,8 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
         """Say where the best checkpoint lies, and see reports off."""
         if not state.is_world_process_zero:
             return
+        if self._pins is not None:
+            self._pins.drop_losers()
         if self._reporter is not None:
             self._reporter.flush()
         if self.verdict.best_step >= 0:
