@@ -9,7 +9,7 @@ every format says the same about the same mistake.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -31,6 +31,10 @@ REQUIRED = ("trace_id", "step", "score")
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False, "max": True, "min": False}
 _LARGEST_STEP = 2.0**53
+_OPTIONAL = ("stderr", "n_items", "loss", "proxy", "attempt")
+
+_Numbers: TypeAlias = "Mapping[str, NDArray[np.float64]]"
+"""The optional numbers of all rows, NaN where a cell was empty."""
 
 
 class Table(NamedTuple):
@@ -81,8 +85,15 @@ def curves(table: Table, *, metric: str = "score") -> list[Curve]:
     if count == 0:
         raise ReadError(table.source, "there is a header, but no rows")
     checked = _checked(table, columns)
+    numbers = {
+        name: columns[name].fill_null(math.nan).to_numpy(zero_copy_only=False)
+        for name in _OPTIONAL
+        if name in columns
+    }
     order, bounds = _groups(table, columns, metric, count)
-    return [_curve(table, columns, order[start:end], checked, metric) for start, end in bounds]
+    return [
+        _curve(table, columns, numbers, order[start:end], checked, metric) for start, end in bounds
+    ]
 
 
 class _Checked(NamedTuple):
@@ -144,9 +155,10 @@ def _codes(column: pa.Array) -> NDArray[np.int64]:
     return codes
 
 
-def _curve(
+def _curve(  # noqa: PLR0917 -- the table in its parts, made once for all curves
     table: Table,
     columns: Mapping[str, pa.Array],
+    numbers: _Numbers,
     rows: NDArray[np.int64],
     checked: _Checked,
     metric: str,
@@ -154,7 +166,7 @@ def _curve(
     steps, values, given = checked
     skipped: tuple[SkippedPoint, ...] = ()
     keep = given[rows] & (steps[rows] >= 0)
-    losses = _losses(columns, rows, steps)
+    losses = _losses(numbers, rows, steps)
     if not keep.all():
         skipped = tuple(_left_out(rows[~keep], steps, given))
         if not keep.any():
@@ -173,10 +185,10 @@ def _curve(
         scores=values[rows].tolist(),
         greater_is_better=_direction(table, columns, rows),
         job_type=_word(columns, "job_type", first),
-        stderrs=_numbers(columns, "stderr", rows),
-        n_items=_whole(columns, "n_items", rows),
-        proxies=_numbers(columns, "proxy", rows),
-        attempts=_whole(columns, "attempt", rows),
+        stderrs=_numbers(numbers, "stderr", rows),
+        n_items=_whole(numbers, "n_items", rows),
+        proxies=_numbers(numbers, "proxy", rows),
+        attempts=_whole(numbers, "attempt", rows),
         epoch_keys=_words(columns, "epoch_key", rows),
         eval_ids=_words(columns, "eval_id", rows),
         losses=losses,
@@ -195,9 +207,9 @@ def _left_out(
 
 
 def _losses(
-    columns: Mapping[str, pa.Array], rows: NDArray[np.int64], steps: NDArray[np.int64]
+    numbers: _Numbers, rows: NDArray[np.int64], steps: NDArray[np.int64]
 ) -> tuple[tuple[int, float], ...]:
-    losses = _numbers(columns, "loss", rows)
+    losses = _numbers(numbers, "loss", rows)
     if losses is None:
         return ()
     pairs = zip(steps[rows].tolist(), losses, strict=True)
@@ -248,20 +260,16 @@ def _words(
     return words if any(words) else None
 
 
-def _numbers(
-    columns: Mapping[str, pa.Array], name: str, rows: NDArray[np.int64]
-) -> Sequence[float] | None:
-    column = columns.get(name)
+def _numbers(numbers: _Numbers, name: str, rows: NDArray[np.int64]) -> Sequence[float] | None:
+    column = numbers.get(name)
     if column is None:
         return None
-    values = column.fill_null(math.nan).to_numpy(zero_copy_only=False)[rows]
+    values = column[rows]
     return values.tolist() if np.isfinite(values).any() else None
 
 
-def _whole(
-    columns: Mapping[str, pa.Array], name: str, rows: NDArray[np.int64]
-) -> Sequence[int] | None:
-    values = _numbers(columns, name, rows)
+def _whole(numbers: _Numbers, name: str, rows: NDArray[np.int64]) -> Sequence[int] | None:
+    values = _numbers(numbers, name, rows)
     if values is None:
         return None
     return [int(value) if math.isfinite(value) and value > 0 else 0 for value in values]
