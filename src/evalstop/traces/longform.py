@@ -27,7 +27,7 @@ __all__ = ["NUMBERS", "REQUIRED", "WORDS", "Table", "curves", "missing_column"]
 
 NUMBERS = ("step", "score", "value", "stderr", "n_items", "loss", "proxy", "attempt")
 WORDS = ("trace_id", "metric", "greater_is_better", "job_type", "epoch_key", "eval_id", "label")
-REQUIRED = ("trace_id", "step", "score")
+REQUIRED = ("score", "step", "trace_id")
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False, "max": True, "min": False}
 _LARGEST_STEP = 2.0**53
