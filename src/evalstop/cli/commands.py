@@ -36,6 +36,9 @@ COMMANDS: dict[str, Entry] = {
     "replay": Entry(
         "evalstop.cli.replay:replay", "What would a rule have done to runs I already have?", _ASK
     ),
+    "simulate": Entry(
+        "evalstop.cli.simulate:simulate", "What would a rule do to a whole cluster?", _ASK
+    ),
     "rules": Entry("evalstop.cli.rules:rules", "List the stop rules and their parameters.", _ASK),
 }
 """Every command in the order of the help."""

@@ -12,12 +12,13 @@ from evalstop.metrics.columns import JobColumns
 from evalstop.metrics.summary import Summary, json_tree, summarise
 from evalstop.sim.costs import ExecutionCosts
 from evalstop.sim.simulator import Simulator
-from evalstop.workloads.generate import generate
+from evalstop.workloads.generate import generate, generate_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from evalstop.core.policy import Policy
+    from evalstop.workloads.generate import Arrived
     from evalstop.workloads.job import Workload
     from evalstop.workloads.scenario import Scenario
 
@@ -61,6 +62,8 @@ def simulate(
     seeds: Iterable[int] = (0,),
     costs: ExecutionCosts | None = None,
     losses: bool = True,
+    arrived: Arrived | None = None,
+    after_each: Callable[[int], None] | None = None,
 ) -> Simulated:
     """Run a scenario under a policy, once for each seed.
 
@@ -71,6 +74,8 @@ def simulate(
         seeds: seeds of the workloads; the same seed gives every policy the same jobs.
         costs: delays of starting, preempting, stopping and releasing; the scenario's if None.
         losses: report training losses to the policy; see `Simulator`.
+        arrived: jobs of a real trace in place of the scenario's; their curves are its.
+        after_each: called with each seed once it is done, for progress.
 
     Raises:
         InputError: if there are no seeds, or a job is larger than the cluster.
@@ -82,7 +87,7 @@ def simulate(
     runs, events = [], 0
     for seed in chosen:
         columns, count = simulate_once(
-            generate(scenario, seed),
+            generate(scenario, seed) if arrived is None else generate_on(scenario, arrived, seed),
             gpus=scenario.gpus,
             policy=policy(),
             costs=costs or costs_of(scenario),
@@ -90,9 +95,11 @@ def simulate(
         )
         runs.append(columns)
         events += count
+        if after_each is not None:
+            after_each(seed)
     return Simulated(
         gpus=scenario.gpus,
-        jobs=scenario.jobs,
+        jobs=scenario.jobs if arrived is None else arrived.submit_s.size,
         seeds=chosen,
         runs=tuple(runs),
         summary=summarise(runs, gpus=scenario.gpus),

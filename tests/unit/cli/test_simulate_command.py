@@ -1,0 +1,113 @@
+import json
+
+import pytest
+
+from evalstop.cli import main
+from evalstop.cli.simulate import parse_seeds
+
+SMALL = ["--jobs", "40", "--gpus", "16"]
+
+
+def run(capsys, *arguments):
+    code = main(["simulate", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_json_has_one_result_a_scheduler_and_rule(capsys):
+    code, out, _ = run(capsys, *SMALL, "--scheduler", "fifo", "--scheduler", "srtf-est",
+                       "--rule", "none", "--rule", "paper", "--seeds", "3,7", "--json")  # fmt: skip
+    data = json.loads(out)
+    assert code == 0
+    assert [(r["scheduler"], r["rule"]) for r in data["results"]] == [
+        ("fifo", "none"), ("fifo", "paper"), ("srtf-est", "none"), ("srtf-est", "paper"),
+    ]  # fmt: skip
+    for result in data["results"]:
+        assert (result["scenario"], result["gpus"], result["jobs"]) == ("paper", 16, 40)
+        assert result["seeds"] == [3, 7]
+        assert set(result["intervals"]) == {"system", "quality", "detection"}
+        assert {"jct_mean_s", "gpu_hours_wasted", "jain_tenants"} <= set(result["system"])
+        assert {"precision", "recall", "fpr", "fpr_rlhf"} <= set(result["detection"])
+        assert result["events"] > 0
+    paper = data["results"][1]
+    assert paper["detection"]["tp"] > 0
+    assert paper["system"]["gpu_hours_wasted"] < data["results"][0]["system"]["gpu_hours_wasted"]
+
+
+def test_the_same_seed_gives_the_same_bytes(capsys):
+    def outcome():
+        data = json.loads(run(capsys, *SMALL, "--seeds", "2", "--json")[1])
+        for result in data["results"]:
+            del result["wall_s"]
+        return json.dumps(data)
+
+    assert outcome() == outcome()
+
+
+def test_the_table_compares_with_the_first_line(capsys):
+    code, out, _ = run(capsys, *SMALL, "--rule", "none", "--rule", "default")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].startswith("Scenario paper: 40 jobs on 16 GPUs, 1 seed;")
+    assert " %)" not in lines[2]
+    assert " %)" in lines[3]
+
+
+def test_a_trace_of_known_answer_is_met_to_the_digit(capsys, tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,num_gpu,submit_time,duration\na,2,0,100\nb,2,10,50\nc,1,20,10\n")
+    code, out, err = run(
+        capsys, "--trace", str(path), "--gpus", "2", "--scheduler", "fifo", "--rule", "none",
+        "--json",
+    )  # fmt: skip
+    (result,) = json.loads(out)["results"]
+    assert code == 0
+    assert "3 jobs (plain form)" in err
+    assert result["jobs"] == 3
+    assert result["trace"] == str(path)
+    assert result["system"]["jct_mean_s"] == pytest.approx((100 + 140 + 140) / 3)
+    assert result["system"]["makespan_s"] == 160
+
+
+def test_a_scenario_can_be_a_file(capsys, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "paper"\njobs = 20\ngpus = 16\n')
+    code, out, _ = run(capsys, "--scenario", str(path), "--json")
+    assert code == 0
+    assert json.loads(out)["results"][0]["scenario"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--scenario", "papier"], "known: paper"),
+        (["--scenario", "no.toml"], "no.toml: cannot be read"),
+        (["--scheduler", "lifo"], "the known ones are"),
+        (["--rule", "lifo"], "the known ones are"),
+        (["--seeds", "none"], "such as 3,7"),
+        (["--seeds", "0"], "such as 3,7"),
+        (["--seeds", "1,-2"], "such as 3,7"),
+        (["--gpus", "1"], "never fits on 1 GPUs"),
+        (["--gpus", "0"], "--gpus"),
+        (["--trace", "no.csv"], "no such file"),
+    ],
+)
+def test_bad_usage_exits_2_and_says_what_to_do(capsys, arguments, words):
+    code, out, err = run(capsys, *arguments)
+    assert code == 2
+    assert words in " ".join(err.split())
+    assert out == ""
+
+
+def test_a_job_larger_than_the_cluster_is_refused(capsys, tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,num_gpu,submit_time,duration\na,64,0,100\n")
+    code, _, err = run(capsys, "--trace", str(path), "--gpus", "16")
+    assert code == 2
+    assert "64 GPUs" in err
+
+
+def test_seeds_are_a_number_or_a_list():
+    assert parse_seeds("3") == (0, 1, 2)
+    assert parse_seeds("3,7") == (3, 7)
+    assert parse_seeds("5,") == (5,)
