@@ -134,7 +134,7 @@ class EvalStop:
             job = view.jobs.get(name)
             if job is None:
                 return ()  # a report that came after its job had ended
-            watch = self._watches[name] = Watch(self.rules.named(job.job_type))
+            watch = self._watches[name] = Watch(self.rules.for_job(job))
         if isinstance(event, EvalReported) and event.metric:
             return ()
         verdict = watch.hear(event, view.jobs)

@@ -25,7 +25,9 @@ class Observe:
         self._told: set[str] = set()
 
     def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:  # noqa: ARG002 -- the port
-        """Turn the stop into advice, once an alarm."""
+        """Turn the stop into advice, once an alarm; a person's order is not the policy's."""
+        if stop.author != "policy":
+            return (stop,)
         if stop.job in self._told:
             return ()
         self._told.add(stop.job)

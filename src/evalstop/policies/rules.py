@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evalstop.core.job import JobView
     from evalstop.core.points import Verdict
 
-__all__ = ["EVERY_OTHER", "JobRule", "NamedRule", "Rule", "Rules"]
+__all__ = ["EVERY_OTHER", "Choice", "JobRule", "NamedRule", "Rule", "Rules", "Selector"]
 
 EVERY_OTHER = "*"
 """The entry of a rule map for job types that have none of their own."""
@@ -49,8 +49,26 @@ class NamedRule(Struct, frozen=True):
     spec: str
 
 
+class Selector(Struct, frozen=True, kw_only=True):
+    """Which jobs: those of whom everything that is given here is true."""
+
+    job_type: str = ""
+    tenant: str = ""
+    labels: Mapping[str, str] = {}
+
+    def fits(self, job: JobView) -> bool:
+        """Return whether a job is one of them."""
+        if self.job_type and canonical_job_type(job.job_type) != canonical_job_type(self.job_type):
+            return False
+        if self.tenant and job.tenant != self.tenant:
+            return False
+        return all(job.labels.get(name) == value for name, value in self.labels.items())
+
+
 class Rules(Struct, frozen=True):
     """A map from job type to rule; ``"*"`` is for all types that are not named.
+
+    ``choices`` come first: the first whose selector fits a job brings its own map.
 
     Example:
         >>> from evalstop.detectors.consecutive import ConsecutiveDecline
@@ -63,12 +81,20 @@ class Rules(Struct, frozen=True):
 
     by_type: Mapping[str, NamedRule]
     spec: str = ""
+    choices: tuple[Choice, ...] = ()
 
     @staticmethod
     def of(rules: Mapping[str, Rule] | Rule) -> Rules:
         """Build a map from rule objects; one rule alone is for every type."""
         named = rules if isinstance(rules, Mapping) else {EVERY_OTHER: rules}
         return Rules({kind: NamedRule(rule, repr(rule)) for kind, rule in named.items()})
+
+    def for_job(self, job: JobView) -> NamedRule:
+        """Return the rule for a job and its SPEC."""
+        for choice in self.choices:
+            if choice.selector.fits(job):
+                return choice.rules.named(job.job_type)
+        return self.named(job.job_type)
 
     def named(self, job_type: str) -> NamedRule:
         """Return the rule for a job type and its SPEC."""
@@ -78,6 +104,13 @@ class Rules(Struct, frozen=True):
     def for_type(self, job_type: str) -> Rule:
         """Return the rule for a job type."""
         return self.named(job_type).rule
+
+
+class Choice(Struct, frozen=True):
+    """Rules for some jobs."""
+
+    selector: Selector
+    rules: Rules
 
 
 _NONE = NamedRule(Never(), "none")

@@ -39,6 +39,7 @@ from evalstop.service.requests import (
     launch_of_submission,
     spec_of,
 )
+from evalstop.service.tokens import Tokens
 from evalstop.service.views import cluster_view, job_view, savings_view
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     store: EventStore
     documents: SnapshotStore
     custodian: Custodian
+    tokens: Tokens
     watches: Mapping[str, Watch]
     false_alarms: Mapping[str, str] = {}
     price_per_gpu_hour: float | None = None
@@ -136,6 +138,10 @@ class Platform:
 
         self._wait(self.controller.ask(build))
         return job
+
+    def job_token(self, job: str) -> str:
+        """Return the token with which a job reports on itself."""
+        return self.parts.tokens.of_job(job)
 
     def record(self, job: str) -> JobRecord:
         """Return what the shell knows of a job.

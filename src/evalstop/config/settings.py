@@ -1,0 +1,261 @@
+"""``evalstop.toml``: what an operator can set, and the policy that comes of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from evalstop.config.rules import parse_rule
+from evalstop.config.spelling import Entry, build
+from evalstop.config.toml import read_toml
+from evalstop.core.errors import InputError
+from evalstop.policies.evalstop import EvalStop
+from evalstop.policies.guard import Chain
+from evalstop.policies.guards import Backed, Budget, Confirmed, OperatorDesk, Protect, Warn
+from evalstop.policies.modes import ByMode, Mode
+from evalstop.policies.rules import Choice, Selector
+from evalstop.schedulers.fifo import Fifo
+from evalstop.schedulers.shortest import SjfEst, SrsfEst, SrtfEst
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from evalstop.core.actions import Action
+    from evalstop.core.events import Event
+    from evalstop.core.policy import ClusterView, Policy
+
+__all__ = [
+    "BackendName",
+    "ChoiceSettings",
+    "ClusterSettings",
+    "CustodySettings",
+    "Exemption",
+    "PolicySettings",
+    "ServerSettings",
+    "Settings",
+    "make_policy",
+    "read_settings",
+]
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class _Native:
+    """The cluster places jobs itself."""
+
+    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: ARG002 -- the port
+        return ()
+
+
+_SCHEDULERS = {
+    name: Entry(name=name, make=make, summary="")
+    for name, make in (
+        ("fifo", Fifo),
+        ("sjf-est", SjfEst),
+        ("srtf-est", SrtfEst),
+        ("srsf-est", SrsfEst),
+        ("native", _Native),
+    )
+}
+
+
+def parse_scheduler(spec: str) -> Policy:
+    """Make a base scheduler from its SPEC."""
+    made: Policy = build(spec, _SCHEDULERS, "scheduler")
+    return made
+
+
+class BackendName(StrEnum):
+    """Who runs the jobs."""
+
+    LOCAL = "local"
+    SLURM = "slurm"
+    COMMAND = "command"
+
+
+class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[cluster]``: who runs the jobs, and on what.
+
+    Attributes:
+        backend: local, slurm or command.
+        slots: named slots of the local backend; left out, this machine's GPUs.
+        scheduler: base scheduler; slurm and command place jobs themselves: native.
+        poll_s: seconds between looks at the backend.
+        release_timeout_s: seconds without proof after which GPUs are quarantined.
+        memory_floor_mib: a GPU is free when less than this is in use.
+        stop_command: how the command backend ends a job; see `evalstop.backends.command`.
+        list_command: how it learns which jobs live.
+        price_per_gpu_hour: for savings in money.
+    """
+
+    backend: BackendName = BackendName.LOCAL
+    slots: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    scheduler: str = ""
+    poll_s: Annotated[float, Meta(gt=0)] | None = None
+    release_timeout_s: Seconds = 30.0
+    memory_floor_mib: Seconds = 500.0
+    stop_command: str = ""
+    list_command: str = ""
+    price_per_gpu_hour: Seconds | None = None
+
+
+class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[policy]``: which rule, and how far it may go.
+
+    Attributes:
+        mode: observe (says what it would have done), advise (asks people), enforce (stops).
+        rule: SPEC or map of rules; see `evalstop rules`.
+        warn_s: notice before a stop in which people can snooze or approve it.
+        confirm_s: how long to wait for a confirming evaluation; 0 asks for none.
+        backed_s: how long a stop waits for a checkpoint to keep; 0 does not wait.
+        stops_per_tenant_hour: at most so many stops a tenant and hour.
+        protect_tenants: never stopped by policy.
+        opt_out: label and value by which a job opts out, as ``label=value``.
+    """
+
+    mode: Mode = Mode.OBSERVE
+    rule: str = "default"
+    warn_s: Seconds = 600.0
+    confirm_s: Seconds = 0.0
+    backed_s: Seconds = 60.0
+    stops_per_tenant_hour: Annotated[int, Meta(ge=0)] = 10
+    protect_tenants: tuple[str, ...] = ()
+    opt_out: str = "evalstop=off"
+
+
+class ChoiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[rules]]``: another rule or mode for some jobs. The first that fits a job applies.
+
+    A job fits if everything that is given here is the job's: type, tenant, queue (its label
+    ``queue``), labels.
+    """
+
+    job_type: str = ""
+    tenant: str = ""
+    queue: str = ""
+    labels: dict[str, str] = {}
+    rule: str = ""
+    mode: Mode | None = None
+
+
+class Exemption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[exempt]]``: a job or tenant that is not stopped by policy until a date."""
+
+    name: str
+    until: datetime
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[server]``: where it listens and keeps its state; empty ``dir`` for ./evalstop-state."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8787
+    dir: str = ""
+    store: str = ""
+
+
+class CustodySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[custody]``: which checkpoints are kept, and how whole ones are told.
+
+    Attributes:
+        top: how many of a job's best to keep, beside its last.
+        copy: copy instead of linking, for trainers that overwrite files in place.
+        marker: a file that trainers write last; empty for none.
+        every_s: seconds between looks at a job's folder.
+        settle_s: a checkpoint that changed less than this long ago may still be growing.
+        dir: where pins lie; empty for a folder of the state.
+    """
+
+    top: Annotated[int, Meta(ge=1)] = 1
+    copy: bool = False
+    marker: str = ""
+    every_s: Annotated[float, Meta(gt=0)] = 1.0
+    settle_s: Seconds = 1.0
+    dir: str = ""
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole ``evalstop.toml``; everything has a default."""
+
+    cluster: ClusterSettings = ClusterSettings()
+    policy: PolicySettings = PolicySettings()
+    rules: tuple[ChoiceSettings, ...] = ()
+    exempt: tuple[Exemption, ...] = ()
+    server: ServerSettings = ServerSettings()
+    custody: CustodySettings = CustodySettings()
+
+
+def read_settings(path: Path | None) -> Settings:
+    """Read a file of settings; the defaults where there is none.
+
+    Raises:
+        ReadError: if it cannot be read or does not fit, with the line.
+    """
+    settings = Settings() if path is None else read_toml(path, Settings)
+    make_policy(settings)  # what it names must exist
+    return settings
+
+
+def words_of(settings: Settings) -> str:
+    """Return what decides in one line of JSON: the version of the policy, for the log."""
+    deciding = {
+        "scheduler": _scheduler_of(settings.cluster),
+        "policy": settings.policy,
+        "rules": settings.rules,
+        "exempt": settings.exempt,
+    }
+    return msgspec.json.encode(deciding, order="deterministic").decode()
+
+
+def _scheduler_of(cluster: ClusterSettings) -> str:
+    if cluster.scheduler:
+        return cluster.scheduler
+    return "srtf-est" if cluster.backend is BackendName.LOCAL else "native"
+
+
+def make_policy(settings: Settings) -> EvalStop:
+    """Build the policy: EvalStop over the base scheduler, with its guards.
+
+    Raises:
+        InputError: on an unknown rule, scheduler, or a bad value.
+    """
+    policy = settings.policy
+    label, equals, value = policy.opt_out.partition("=")
+    if policy.opt_out and not (label and equals and value):
+        message = f"policy.opt_out must be written label=value, but got {policy.opt_out!r}"
+        raise InputError(message)
+    rules = parse_rule(policy.rule)
+    choices = []
+    modes = []
+    for choice in settings.rules:
+        selector = Selector(
+            job_type=choice.job_type,
+            tenant=choice.tenant,
+            labels=choice.labels | ({"queue": choice.queue} if choice.queue else {}),
+        )
+        if choice.rule:
+            choices.append(Choice(selector, parse_rule(choice.rule)))
+        if choice.mode is not None:
+            modes.append((selector, choice.mode))
+    rules = msgspec.structs.replace(rules, choices=tuple(choices))
+    guards = [
+        OperatorDesk(),
+        Protect(
+            labels={label: value} if policy.opt_out else {"\0": "\0"},
+            tenants=policy.protect_tenants,
+            until={one.name: one.until.timestamp() for one in settings.exempt},
+        ),
+        ByMode(policy.mode, modes),
+        *((Confirmed(limit_s=policy.confirm_s),) if policy.confirm_s else ()),
+        *((Backed(limit_s=policy.backed_s),) if policy.backed_s else ()),
+        *((Warn(window_s=policy.warn_s),) if policy.warn_s else ()),
+        Budget(stops=policy.stops_per_tenant_hour),
+    ]
+    return EvalStop(
+        base=parse_scheduler(_scheduler_of(settings.cluster)), rules=rules, guard=Chain(guards)
+    )

@@ -1,0 +1,247 @@
+"""``evalstop up``: put the platform together from its settings and serve it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+from msgspec import Struct
+
+from evalstop.backends.command import CommandBackend, CommandTemplate
+from evalstop.backends.local import LocalBackend
+from evalstop.backends.local.nvml import gpu_names, memory_in_use_mib
+from evalstop.backends.slurm import SlurmBackend, SlurmClient
+from evalstop.config.rules import RULES
+from evalstop.config.settings import BackendName, Settings, make_policy, words_of
+from evalstop.core.errors import InputError
+from evalstop.custody import FileCustody
+from evalstop.ports import EventStore, Lease, SnapshotStore
+from evalstop.service.api import create_app
+from evalstop.service.carry_out import BackendCarryOut
+from evalstop.service.clock import SystemClock
+from evalstop.service.controller import Controller
+from evalstop.service.custodian import Custodian
+from evalstop.service.platform import Parts, Platform
+from evalstop.service.poller import Poller
+from evalstop.service.tokens import Principal, Scope, Tokens
+from evalstop.store.lease import FileLease
+from evalstop.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from evalstop.ports import Backend
+
+__all__ = ["Running", "open_store", "serve", "start"]
+
+_log = logging.getLogger(__name__)
+
+ADMIN_TOKEN_FILE = "admin-token"  # noqa: S105 -- the name of a file
+LEASE_WAIT_S = 1.0
+_POLL_LOCAL_S = 0.1
+_POLL_OTHER_S = 2.0
+
+
+class Running(Struct, frozen=True, kw_only=True):
+    """A platform whose threads run."""
+
+    platform: Platform
+    tokens: Tokens
+    poller: Poller
+    custodian: Custodian
+    lease: Lease
+
+    def close(self) -> None:
+        """End all threads; jobs go on."""
+        self.poller.close()
+        self.custodian.close()
+        self.platform.controller.close()
+        self.lease.release()
+
+
+def open_store(settings: Settings, folder: Path) -> tuple[EventStore, SnapshotStore, Lease]:
+    """Open the log that the settings name, with its lease.
+
+    Raises:
+        StoreError: if it cannot be opened, or a newer evalstop wrote it.
+    """
+    address = settings.server.store
+    if address.startswith(("postgresql://", "postgres://")):
+        message = "server.store: PostgreSQL is not in this version yet; leave it out for SQLite"
+        raise InputError(message)
+    if address and not address.startswith("sqlite:"):
+        message = f"server.store must be sqlite:FILE or postgresql://..., but got {address!r}"
+        raise InputError(message)
+    path = Path(address.removeprefix("sqlite:")) if address else folder / "evalstop.sqlite"
+    store = SqliteStore(path)
+    return store, store, FileLease(path.with_suffix(".lease"))
+
+
+def open_backend(settings: Settings, folder: Path) -> Backend:
+    """Open the backend that the settings name.
+
+    Raises:
+        InputError: if what it needs is not set.
+    """
+    cluster = settings.cluster
+    match cluster.backend:
+        case BackendName.SLURM:
+            return SlurmBackend(SlurmClient())
+        case BackendName.COMMAND:
+            if not cluster.stop_command:
+                message = "the command backend needs cluster.stop_command: how is a job ended?"
+                raise InputError(message)
+            living = CommandTemplate(cluster.list_command) if cluster.list_command else None
+            return CommandBackend(
+                folder / "command",
+                stop=CommandTemplate(cluster.stop_command),
+                living=living,
+                release_limit_s=cluster.release_timeout_s,
+            )
+        case BackendName.LOCAL:
+            slots = cluster.slots
+            devices = gpu_names() if slots is None else tuple(map(str, range(slots)))
+            if not devices:
+                message = (
+                    "this machine has no GPU that NVML shows: set cluster.slots to the number of "
+                    "jobs that may run side by side"
+                )
+                raise InputError(message)
+            return LocalBackend(
+                folder / "runs",
+                devices,
+                release_timeout_s=cluster.release_timeout_s,
+                memory_in_use=memory_in_use_mib if slots is None else lambda _: None,
+                memory_floor_mib=cluster.memory_floor_mib,
+            )
+
+
+def start(settings: Settings, folder: Path, *, url: str) -> Running:
+    """Wait for the lease, recover, and start all threads.
+
+    Args:
+        settings: what the operator set.
+        folder: where state lies.
+        url: under which jobs reach this server.
+
+    Raises:
+        StoreError, InputError: if something cannot be opened.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    store, documents, lease = open_store(settings, folder)
+    waited = False
+    while not lease.acquire(LEASE_WAIT_S):
+        if not waited:
+            _log.warning("another controller is active; waiting to take over")
+        waited = True
+    tokens = Tokens(documents)
+    policy = make_policy(settings)
+    backend = open_backend(settings, folder)
+
+    def environment(job: str) -> Mapping[str, str]:
+        return {
+            "EVALSTOP_URL": url,
+            "EVALSTOP_JOB_ID": job,
+            "EVALSTOP_TOKEN": tokens.of_job(job),
+        }
+
+    carry_out = BackendCarryOut(backend, documents, environment=environment)
+    custody = settings.custody
+    custodian = Custodian(
+        FileCustody(
+            Path(custody.dir) if custody.dir else folder / "custody",
+            marker=custody.marker,
+            copy=custody.copy,
+        ),
+        documents,
+        every_s=custody.every_s,
+        settle_s=custody.settle_s,
+        top=custody.top,
+    )
+    controller = Controller(store=store, policy=policy, clock=SystemClock(), carry_out=carry_out)
+    custodian.attach(controller)
+    platform = Platform(
+        Parts(
+            controller=controller,
+            carry_out=carry_out,
+            backend=backend,
+            store=store,
+            documents=documents,
+            custodian=custodian,
+            tokens=tokens,
+            watches=policy.watches,
+            false_alarms={name: entry.false_alarms for name, entry in RULES.items()},
+            price_per_gpu_hour=settings.cluster.price_per_gpu_hour,
+            logs=backend.run_folder if isinstance(backend, LocalBackend) else None,
+        )
+    )
+    controller.start()
+    platform.configured(words_of(settings))
+    local = settings.cluster.backend is BackendName.LOCAL
+    every_s = settings.cluster.poll_s or (_POLL_LOCAL_S if local else _POLL_OTHER_S)
+    poller = Poller(carry_out, every_s=every_s)
+    carry_out.look().result()
+    poller.start()
+    custodian.start()
+    return Running(
+        platform=platform, tokens=tokens, poller=poller, custodian=custodian, lease=lease
+    )
+
+
+def admin_token_file(folder: Path, tokens: Tokens) -> Path:
+    """Return the file that holds the first admin token, made on the first start."""
+    path = folder / ADMIN_TOKEN_FILE
+    if not path.exists():
+        token = tokens.make(Principal(name="admin", scope=Scope.ADMIN))
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(token + "\n")
+    return path
+
+
+def serve(
+    settings: Settings, folder: Path, *, tell: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve until interrupted; jobs go on without us.
+
+    Args:
+        settings: what the operator set.
+        folder: where state lies.
+        tell: called with lines for the operator.
+    """
+    server = settings.server
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    url = f"http://{server.host}:{server.port}"
+    tell(f"evalstop is starting, state in {folder}")
+    if server.port == 0:
+        listener.bind((server.host, 0))
+        url = f"http://{server.host}:{listener.getsockname()[1]}"
+    running = start(settings, folder, url=url)
+    try:
+        if server.port:
+            listener.bind((server.host, server.port))
+        token = admin_token_file(folder, running.tokens)
+        app = create_app(running.platform, running.tokens)
+        tell(f"evalstop listens at {url} ({settings.policy.mode.value} mode)")
+        tell(f"the admin token lies in {token}")
+        uvicorn_server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
+        )
+        threading.Thread(
+            target=_end_when_deposed, args=(running, uvicorn_server), daemon=True
+        ).start()
+        uvicorn_server.run(sockets=[listener])
+    finally:
+        running.close()
+        listener.close()
+
+
+def _end_when_deposed(running: Running, server: uvicorn.Server) -> None:
+    running.platform.controller.deposed.wait()
+    server.should_exit = True

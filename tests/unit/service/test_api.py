@@ -1,0 +1,282 @@
+"""The doors: what comes in, what is refused, and who may do what."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import pytest
+import uvicorn
+
+from evalstop.config.settings import ClusterSettings, CustodySettings, PolicySettings, Settings
+from evalstop.policies.modes import Mode
+from evalstop.service.api import MOST_BYTES, create_app
+from evalstop.service.serve import start
+from evalstop.service.tokens import Principal, Scope
+
+SETTINGS = Settings(
+    cluster=ClusterSettings(slots=2, scheduler="fifo", poll_s=0.02),
+    policy=PolicySettings(mode=Mode.ENFORCE, rule="consecutive:k=2", warn_s=0, backed_s=0),
+    custody=CustodySettings(every_s=0.05, settle_s=0.0),
+)
+
+
+class Client:
+    def __init__(self, running, http, token):
+        self.running, self.http = running, http
+        self.headers = {"Authorization": f"Bearer {token}"}
+
+    def be(self, **principal):
+        token = self.running.tokens.make(Principal(**principal))
+        return Client(self.running, self.http, token)
+
+    def be_job(self, job):
+        return Client(self.running, self.http, self.running.tokens.of_job(job))
+
+    def get(self, path):
+        return self.http.get(f"/api/v1{path}", headers=self.headers)
+
+    def post(self, path, body=None, **headers):
+        content = body if isinstance(body, bytes) else json.dumps(body or {})
+        return self.http.post(f"/api/v1{path}", content=content, headers=self.headers | headers)
+
+    def submit(self, job, **fields):
+        fields = {"id": job, "direction": "max", "job_type": "rlhf", "tenant": "t"} | fields
+        return self.post("/jobs", {"command": ["sleep", "100"], "grace_s": 1} | fields)
+
+    def until(self, job, state, within_s=15.0):
+        return self.running.platform.wait_for(job, {state}, within_s=within_s)
+
+
+@contextmanager
+def platform_in(folder):
+    running = start(SETTINGS, folder, url="http://127.0.0.1:1")
+    app = create_app(running.platform, running.tokens)
+    token = running.tokens.make(Principal(name="ada", scope=Scope.ADMIN))
+    with served(app) as url, httpx.Client(base_url=url, timeout=30) as http:
+        client = Client(running, http, token)
+        yield client
+        for job in client.get("/jobs").json()["jobs"]:
+            if job["outcome"] is None:
+                client.post(f"/jobs/{job['id']}/stop")
+                client.until(job["id"], "ended")
+    running.close()
+
+
+@pytest.fixture
+def client(tmp_path):
+    with platform_in(tmp_path) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One platform for requests that change nothing."""
+    with platform_in(tmp_path_factory.mktemp("shared")) as client:
+        client.submit("a")
+        yield client
+
+
+@contextmanager
+def served(app):
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    listener.close()
+
+
+def evals(*scores, first=1):
+    return {"evals": [{"step": step, "score": score} for step, score in enumerate(scores, first)]}
+
+
+def test_a_job_runs_declines_is_stopped_and_the_next_one_starts(client):
+    assert client.submit("a", gpus=2).status_code == 201
+    assert client.submit("b", gpus=2).status_code == 201
+    client.until("a", "running")
+    answer = client.post("/jobs/a/evals", evals(0.5, 0.6, 0.55, 0.5)).json()
+    assert answer["accepted"] == 4
+    assert answer["stop"] is True
+    began = time.monotonic()
+    client.until("a", "stopped_by_policy")
+    client.until("b", "running")
+    assert time.monotonic() - began < 3.0
+    record = client.get("/jobs/a/explain").json()["decisions"][0]
+    assert record["best"]["step"] == 2
+    assert record["rule"] == "consecutive:k=2"
+    assert [point["score"] for point in record["series"]] == [0.5, 0.6, 0.55, 0.5]
+    assert "enforce" in record["policy"]
+
+
+def test_lower_is_better_is_normalised_at_the_door_and_shown_as_reported(client):
+    client.submit("a", direction="min", metric="perplexity")
+    client.until("a", "running")
+    client.post("/jobs/a/evals", evals(5.0, 4.0, 4.5, 5.0))
+    shown = client.until("a", "stopped_by_policy")
+    assert shown["best"] == {"step": 2, "score": 4.0, "checkpoint": None}
+    record = client.get("/jobs/a/explain").json()["decisions"][0]
+    assert record["best"]["score"] == 4.0
+    assert "best 4 at step 2" in record["reason"]
+
+
+def test_repeats_and_idempotency_keys_have_no_second_effect(client):
+    client.submit("a")
+    first = client.post("/jobs/a/evals", evals(0.5), **{"Idempotency-Key": "k"})
+    again = client.post("/jobs/a/evals", evals(0.5), **{"Idempotency-Key": "k"})
+    assert first.content == again.content
+    repeat = client.post("/jobs/a/evals", evals(0.5, 0.6)).json()
+    assert (repeat["accepted"], repeat["duplicates"]) == (1, 1)
+    assert client.get("/jobs/a").json()["evals_seen"] == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/jobs/nobody/evals", evals(0.5), 404, "submit it first"),
+        ("/jobs/a/evals", {"evals": [{"step": -1, "score": 1}]}, 422, "step"),
+        ("/jobs/a/evals", {"evals": [{"step": 1, "score": "good"}]}, 422, "float"),
+        ("/jobs/a/evals", {"evals": [{"step": 1, "score": 1, "stderr": -1}]}, 422, "stderr"),
+        ("/jobs/a/evals", {"evals": [{"step": 1, "scroe": 1}]}, 422, "scroe"),
+        ("/jobs/a/evals", {"evals": []}, 422, "evals"),
+        ("/jobs/a/evals", b'{"evals": [{"step": 1, "score": NaN}]}', 422, "malformed"),
+        ("/jobs/a/evals", b"\xff\xfe", 422, "does not fit"),
+        ("/jobs/a/evals", b"[" * 100_000, 422, "does not fit"),
+        (
+            "/jobs/a/evals",
+            {"evals": [{"step": 1, "score": 1, "direction": "min"}]},
+            422,
+            "submitted with direction 'max'",
+        ),
+        ("/jobs", {"command": ["x"]}, 422, "direction"),
+        ("/jobs", {"command": ["x"], "direction": "up"}, 422, "'max' or 'min'"),
+        ("/jobs", {"command": ["x"], "direction": "max", "gpus": 3}, 422, "the cluster has 2"),
+        ("/jobs", {"command": ["x"], "direction": "max", "gpus": 0}, 422, "gpus"),
+        ("/jobs", {"command": ["x"], "direction": "max", "id": "../x"}, 422, "letters"),
+        ("/jobs", {"command": ["x"], "direction": "max", "id": "a"}, 409, "another id"),
+        ("/jobs", {"command": ["x"], "direction": "max", "cwd": "here"}, 422, "absolute"),
+        ("/jobs", {"direction": "max"}, 422, "command"),
+        ("/jobs/a/undo", {}, 409, "only a job that was stopped"),
+        ("/jobs/nobody/stop", {}, 404, "submit it first"),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_do(shared, path, body, status, words):
+    answer = shared.post(path, body)
+    assert answer.status_code == status, answer.text
+    assert words in answer.json()["error"]
+
+
+def test_a_body_beyond_the_limit_is_refused(shared):
+    assert shared.post("/jobs/a/evals", b" " * (MOST_BYTES + 1)).status_code == 413
+
+
+def test_a_score_that_is_no_number_counts_but_is_never_best(client):
+    client.submit("a")
+    reports = [{"step": step, "score": None} for step in range(1, 4)]
+    answer = client.post("/jobs/a/evals", {"evals": reports}).json()
+    assert answer["state"] == "diverged"
+    assert answer["stop"] is False
+    assert client.get("/jobs/a").json()["best"] is None
+
+
+def test_without_a_token_nothing_is_told(shared):
+    client = shared
+    for path in ("/jobs", "/jobs/a", "/cluster", "/savings", "/events", "/jobs/a/explain"):
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic x"}):
+            answer = client.http.get(f"/api/v1{path}", headers=headers)
+            assert answer.status_code == 401
+    assert client.http.get("/healthz").status_code == 200
+    assert client.http.get("/readyz").json() == {"ready": True}
+
+
+def test_each_scope_may_do_its_part_only(client):
+    client.submit("a", tenant="blue")
+    client.submit("b", tenant="red")
+    blue = client.be(name="bo", scope=Scope.TENANT, tenant="blue")
+    assert [job["id"] for job in blue.get("/jobs").json()["jobs"]] == ["a"]
+    assert blue.get("/jobs/a").status_code == 200
+    for path in ("/jobs/b", "/jobs/b/explain", "/jobs/b/best", "/jobs/b/output"):
+        assert blue.get(path).status_code == 404
+        nobody = blue.get(path.replace("/jobs/b", "/jobs/zz"))
+        assert (nobody.status_code, nobody.json()["error"].replace("zz", "b")) == (
+            404,
+            blue.get(path).json()["error"],
+        )
+    assert blue.post("/jobs/b/evals", evals(0.5)).status_code == 404
+    for path in ("/cluster", "/savings", "/troubles", "/events"):
+        assert blue.get(path).status_code == 403
+    assert blue.post("/jobs/a/stop").status_code == 403
+    assert blue.submit("c", tenant="red").status_code == 201
+    assert client.get("/jobs/c").json()["tenant"] == "blue"
+    own = client.be_job("a")
+    assert own.post("/jobs/a/evals", evals(0.5)).status_code == 200
+    assert own.post("/jobs/b/evals", evals(0.5)).status_code == 404
+    assert own.submit("d").status_code == 403
+    assert [job["id"] for job in own.get("/jobs").json()["jobs"]] == ["a"]
+    forged = client.be_job("b")
+    forged.headers["Authorization"] = forged.headers["Authorization"].replace(
+        b"b".hex(), b"a".hex(), 1
+    )
+    assert forged.get("/jobs/a").status_code == 401
+
+
+def test_tokens_are_hashed_at_rest(client, tmp_path):
+    token = client.headers["Authorization"].split()[1]
+    content = b"".join(path.read_bytes() for path in tmp_path.glob("evalstop.sqlite*"))
+    assert token.encode() not in content
+
+
+def test_undo_reopens_a_stopped_job_with_a_fresh_streak(client):
+    client.submit("a")
+    client.until("a", "running")
+    client.post("/jobs/a/evals", evals(0.5, 0.6, 0.55, 0.5))
+    client.until("a", "stopped_by_policy")
+    assert client.submit("a").status_code == 409, "requeue does not revive"
+    assert client.post("/jobs/a/undo", {"note": "wrong"}).status_code == 200
+    client.until("a", "running")
+    answer = client.post("/jobs/a/evals", evals(0.58, first=5)).json()
+    assert answer["stop"] is False
+    shown = client.get("/jobs/a").json()
+    assert shown["attempt"] == 2
+    assert shown["best"]["score"] == 0.6, "best never gets worse"
+    record = client.get("/jobs/a/explain").json()
+    assert [order["command"] for order in record["operators"]] == ["undo"]
+    assert record["operators"][0]["actor"] == "ada"
+
+
+def test_people_can_freeze_and_stop(client):
+    client.submit("a")
+    client.until("a", "running")
+    client.post("/freeze")
+    answer = client.post("/jobs/a/evals", evals(0.5, 0.6, 0.55, 0.5)).json()
+    assert answer["stop"] is False
+    client.post("/unfreeze")
+    assert client.post("/jobs/a/stop", {"note": "enough"}).status_code == 200
+    assert client.until("a", "ended")["outcome"] == "cancelled"
+    assert client.get("/jobs/a").json()["stop"]["author"] == "ada"
+
+
+def test_savings_and_cluster_add_up(client):
+    client.submit("a", estimated_s=3600, gpus=2)
+    client.until("a", "running")
+    client.post("/jobs/a/evals", evals(0.5, 0.6, 0.55, 0.5))
+    client.until("a", "stopped_by_policy")
+    total = client.get("/savings").json()["total"]
+    assert total["stops"] == 1
+    assert 1.99 < total["gpu_hours_saved"] <= 2.0
+    gpus = client.get("/cluster").json()["gpus"]
+    assert (gpus["total"], gpus["free"]) == (2, 2)
+
+
+def test_a_job_is_told_where_to_report(client):
+    client.submit("a", command=["sh", "-c", "echo $EVALSTOP_URL $EVALSTOP_JOB_ID $EVALSTOP_TOKEN"])
+    client.until("a", "completed")
+    url, job, token = client.get("/jobs/a/output").text.split()
+    assert (url, job) == ("http://127.0.0.1:1", "a")
+    assert client.running.tokens.find(token).job == "a"
