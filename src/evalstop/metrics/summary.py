@@ -60,6 +60,8 @@ def system_figures(columns: JobColumns, *, gpus: int) -> Figures:
         "gpu_hours_lost_healthy": system.gpu_hours_lost_healthy(columns),
         "gpu_hours_reclaimed": system.gpu_hours_reclaimed(columns),
         "jain_tenants": system.jain_tenants(columns),
+        "jain_gpu_shares": system.jain_gpu_shares(columns),
+        "slowdown_worst_tenant": system.slowdown_worst_tenant(columns),
     }
 
 

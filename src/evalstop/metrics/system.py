@@ -29,6 +29,8 @@ __all__ = [
     "gpu_hours_reclaimed",
     "gpu_hours_used",
     "gpu_hours_wasted",
+    "gpu_shares",
+    "jain_gpu_shares",
     "jain_index",
     "jain_tenants",
     "jct_completed_mean_s",
@@ -38,6 +40,7 @@ __all__ = [
     "mean_slowdowns",
     "queue_delay_mean_s",
     "regret_mean",
+    "slowdown_worst_tenant",
     "utilisation",
 ]
 
@@ -144,6 +147,32 @@ def jain_index(values: Sequence[float] | ArrayLike) -> float:
 def jain_tenants(columns: JobColumns) -> float:
     """Return the Jain index of the tenants' mean slowdowns; NaN if no job ended."""
     return jain_index(mean_slowdowns(columns))
+
+
+def slowdown_worst_tenant(columns: JobColumns) -> float:
+    """Return the highest of the tenants' mean slowdowns; NaN if no job ended."""
+    means = mean_slowdowns(columns)
+    return float(means.max()) if means.size else math.nan
+
+
+def gpu_shares(columns: JobColumns) -> NDArray[np.floating[Any]]:
+    """Return each tenant's sum(G) / sum(g (e - a)), shape (tenants with a job that ended,).
+
+    That is the share it held of the GPUs it asked for, while its jobs were there: 1 if none of
+    them ever waited. Unlike GPU time alone it does not depend on how much a tenant asks for.
+    """
+    asked = columns.gpus * columns.response_s
+    done = asked > 0  # not for NaN
+    size = len(columns.tenants)
+    held = np.bincount(columns.tenant[done], weights=columns.gpu_seconds[done], minlength=size)
+    total = np.bincount(columns.tenant[done], weights=asked[done], minlength=size)
+    shares: NDArray[np.floating[Any]] = held[total > 0] / total[total > 0]
+    return shares
+
+
+def jain_gpu_shares(columns: JobColumns) -> float:
+    """Return the Jain index of the tenants' GPU shares; NaN if no job ended."""
+    return jain_index(gpu_shares(columns))
 
 
 def delivered_score_mean(columns: JobColumns) -> float:

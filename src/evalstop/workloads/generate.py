@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from evalstop.workloads.arrivals import bursty_arrivals, mean_gap_s, poisson_arrivals
 from evalstop.workloads.job import Workload
 from evalstop.workloads.observe import delivery_delays
-from evalstop.workloads.series import Series, make_series
+from evalstop.workloads.series import Series, draw, make_series
 from evalstop.workloads.sizes import (
     draw_gangs,
     estimate_durations,
@@ -77,12 +78,15 @@ class _Streams(Struct, frozen=True, kw_only=True):
     signals: np.random.Generator
     deliveries: np.random.Generator
     failures: np.random.Generator
+    elasticity: np.random.Generator
+    mitigation: np.random.Generator
 
 
 def generate(scenario: Scenario, seed: int) -> Workload:
     """Return the workload that a scenario gives with a seed: the same one, always."""
     streams = _streams(seed)
-    return _with_curves(scenario, _draw_arrivals(scenario, streams), streams)
+    workload = _with_curves(scenario, _draw_arrivals(scenario, streams), streams)
+    return _with_elasticity(scenario, workload, streams)
 
 
 def generate_on(scenario: Scenario, arrived: Arrived, seed: int) -> Workload:
@@ -90,7 +94,8 @@ def generate_on(scenario: Scenario, arrived: Arrived, seed: int) -> Workload:
 
     Types, labels, evaluations and whatever else the trace leaves open are the scenario's.
     """
-    return _with_curves(scenario, arrived, _streams(seed))
+    streams = _streams(seed)
+    return _with_elasticity(scenario, _with_curves(scenario, arrived, streams), streams)
 
 
 def _streams(seed: int) -> _Streams:
@@ -142,22 +147,24 @@ def _with_curves(scenario: Scenario, arrived: Arrived, streams: _Streams) -> Wor
     evals = arrived.evals if arrived.evals is not None else _draw_evals(scenario, jobs, streams)
     kinds, names = _kinds(scenario, arrived, streams)
     shares = [scenario.hacking.get(name, 0.0) for name in names]
-    hacking = nested_labels(streams.labels, kinds, shares=shares)
+    tenant, tenants = _tenants(scenario, arrived, streams)
+    lying = tenant >= len(tenants) - scenario.adversaries.tenants
     series = make_series(
         scenario,
-        hacking,
+        nested_labels(streams.labels, kinds, shares=shares),
         evals,
+        kl_factor=_kl_factors(scenario, jobs, streams),
+        hiding=lying & scenario.adversaries.hide_declines,
         curves=streams.curves,
         noise=streams.noise,
         signals=streams.signals,
     )
-    tenant, tenants = _tenants(scenario, arrived, streams)
     bounds, delays = delivery_delays(streams.deliveries, series.evals, plan=scenario.deliveries)
     return Workload(
         submit_s=arrived.submit_s,
         duration_s=arrived.duration_s,
         gpus=arrived.gpus,
-        hacking=hacking,
+        hacking=series.hacking,
         peak_s=arrived.duration_s * series.peak,
         tenant=tenant,
         tenants=tenants,
@@ -171,7 +178,7 @@ def _with_curves(scenario: Scenario, arrived: Arrived, streams: _Streams) -> Wor
         stderrs=series.stderrs,
         proxies=series.proxies,
         losses=series.losses,
-        estimated_s=_estimates(scenario, arrived, streams),
+        estimated_s=_estimates(scenario, arrived, lying, streams),
         fails_at_s=_failures(scenario, arrived.duration_s, streams),
         ids=arrived.ids,
         delivery_bounds=bounds,
@@ -213,15 +220,42 @@ def _tenants(
     return owners, tuple(f"tenant-{rank}" for rank in range(1, plan.count + 1))
 
 
-def _estimates(scenario: Scenario, arrived: Arrived, streams: _Streams) -> Floats | None:
-    """Return what is thought of each duration."""
-    if arrived.estimated_s is not None:
-        return arrived.estimated_s
+def _estimates(
+    scenario: Scenario, arrived: Arrived, lying: NDArray[np.bool_], streams: _Streams
+) -> Floats | None:
+    """Return what is said of each duration."""
     law = scenario.durations
-    if not law.estimated:
+    if arrived.estimated_s is not None:
+        estimates = arrived.estimated_s
+    elif law.estimated:
+        estimates = estimate_durations(
+            streams.estimates, arrived.duration_s, sigma=law.estimate_sigma, bias=law.estimate_bias
+        )
+    else:
         return None
-    return estimate_durations(
-        streams.estimates, arrived.duration_s, sigma=law.estimate_sigma, bias=law.estimate_bias
+    return np.where(lying, scenario.adversaries.estimate_factor, 1.0) * estimates
+
+
+def _kl_factors(scenario: Scenario, jobs: int, streams: _Streams) -> Floats:
+    """Return how much of its KL each job spends, given what its trainer does."""
+    plan = scenario.mitigation
+    held_back = streams.mitigation.random(jobs) < plan.share
+    return np.where(held_back, plan.kl_factor, 1.0)
+
+
+def _with_elasticity(scenario: Scenario, workload: Workload, streams: _Streams) -> Workload:
+    """Return the workload with what elastic jobs can do with other numbers of GPUs."""
+    plan, rng, gpus = scenario.elasticity, streams.elasticity, workload.gpus
+    if not plan.share:
+        return workload
+    elastic = rng.random(gpus.size) < plan.share
+    noise, sync = (draw(rng, law, gpus.size)[:, 0] for law in (plan.noise_scale, plan.sync_share))
+    return replace(
+        workload,
+        min_gpus=np.where(elastic, np.maximum(1, gpus // plan.shrink), 0),
+        max_gpus=np.where(elastic, np.minimum(scenario.gpus, gpus * plan.stretch), 0),
+        noise_scale=np.where(elastic, noise, np.nan),
+        sync_share=np.where(elastic, sync, np.nan),
     )
 
 

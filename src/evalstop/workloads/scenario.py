@@ -15,13 +15,16 @@ __all__ = [
     "FAMILIES",
     "PROCESSES",
     "REPORTED",
+    "Adversaries",
     "Arrivals",
     "Costs",
     "Curves",
     "Deliveries",
     "Durations",
+    "Elasticity",
     "Evals",
     "Family",
+    "Mitigation",
     "Noise",
     "Range",
     "Scenario",
@@ -225,6 +228,55 @@ class Tenants(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exponent: NotNegative = 1.0
 
 
+class Elasticity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How jobs can use other numbers of GPUs than they ask for (`evalstop.schedulers.goodput`).
+
+    Attributes:
+        share: share of jobs that are elastic; the others are rigid.
+        shrink: they can run on their gang divided by this, at least one GPU.
+        stretch: they can use their gang times this, at most the cluster.
+        noise_scale: of the gradient, in batches of one GPU: small ones gain little from more GPUs.
+        sync_share: share of a step that each further GPU costs.
+    """
+
+    share: Share = 0.0
+    shrink: Count = 4
+    stretch: Count = 4
+    noise_scale: Range = (4.0, 64.0)
+    sync_share: Range = (0.01, 0.05)
+
+
+class Adversaries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tenants who do not tell the truth: the last ``tenants`` of those there are.
+
+    Attributes:
+        tenants: how many.
+        estimate_factor: what they multiply their estimates by, to jump the queue.
+        hide_declines: whether they report the best score so far in place of the newest.
+    """
+
+    tenants: Annotated[int, Meta(ge=0)] = 0
+    estimate_factor: Positive = 1.0
+    hide_declines: bool = False
+
+
+class Mitigation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An inner defence: trainers that hold the policy back, as a KL penalty does.
+
+    Gao et al. (2023, section 4): a KL penalty acts like stopping early; the gold score against KL
+    is the same curve. So a mitigated run ends at ``kl_factor`` times the KL it would have spent.
+    If that is before its peak it is not hacking any more. An inner defence that makes hacking
+    rarer (an ensemble of reward models) is a lower share in ``Scenario.hacking``.
+
+    Attributes:
+        share: share of jobs whose trainers do so, whatever they would have become.
+        kl_factor: KL spent over the KL that would have been.
+    """
+
+    share: Share = 0.0
+    kl_factor: Annotated[float, Meta(gt=0, le=1)] = 0.3
+
+
 class Signals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What training itself reports beside the scores; both improve through hacking.
 
@@ -289,7 +341,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         gangs: weight of each number of GPUs.
         fails: share of jobs that crash, at a uniformly drawn instant.
         single_precision: keep scores and offsets in float32 (workloads of a million jobs).
-        curves, noise, evals, durations, arrivals, tenants, signals, deliveries, costs: see there.
+        curves, noise, evals, durations, arrivals, tenants, elasticity, adversaries, mitigation,
+            signals, deliveries, costs: see there.
     """
 
     name: str = "custom"
@@ -310,6 +363,9 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     durations: Durations = Durations()
     arrivals: Arrivals = Arrivals()
     tenants: Tenants = Tenants()
+    elasticity: Elasticity = Elasticity()
+    adversaries: Adversaries = Adversaries()
+    mitigation: Mitigation = Mitigation()
     signals: Signals = Signals()
     deliveries: Deliveries = Deliveries()
     costs: Costs = Costs()
@@ -323,6 +379,12 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         unknown = sorted(set(self.hacking) - set(self.types))
         if unknown:
             message = f"hacking names {', '.join(unknown)}; types has {', '.join(self.types)}"
+            raise ValueError(message)
+        if self.adversaries.tenants > self.tenants.count:
+            message = (
+                f"{self.adversaries.tenants} adversaries cannot be among "
+                f"{self.tenants.count} tenants"
+            )
             raise ValueError(message)
         if max(self.gangs) > self.gpus:
             message = f"a gang of {max(self.gangs)} never fits on {self.gpus} GPUs"

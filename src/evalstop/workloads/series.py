@@ -25,7 +25,7 @@ from evalstop.workloads.scenario import DECLINING, Curves, Range, Scenario, high
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Series", "make_series", "true_shares"]
+__all__ = ["Series", "draw", "make_series", "true_shares"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -39,10 +39,12 @@ _BLOCK = 1 << 14
 class Series(Struct, frozen=True, kw_only=True, eq=False):
     """Evaluations of many jobs, end to end; see `Workload` for the columns.
 
-    ``peak`` is the progress at each job's true peak, 1 where it never declines.
+    ``peak`` is the progress at each job's true peak, 1 where it never declines; ``hacking`` is
+    the label that is left after mitigation.
     """
 
     bounds: Integers
+    hacking: Flags
     peak: Floats
     progress: Columns
     steps: NDArray[np.integer[Any]]
@@ -81,24 +83,39 @@ def make_series(
     hacking: Flags,
     evals: Integers,
     *,
+    kl_factor: Floats,
+    hiding: Flags,
     curves: np.random.Generator,
     noise: np.random.Generator,
     signals: np.random.Generator,
 ) -> Series:
-    """Return the series of jobs with these labels and numbers of evaluations."""
+    """Return the series of many jobs.
+
+    Args:
+        scenario: what curves and noise look like.
+        hacking: which jobs go past their peak unless they are mitigated, shape (jobs,).
+        evals: evaluations of each, shape (jobs,).
+        kl_factor: KL spent over the KL that would have been, shape (jobs,).
+        hiding: which jobs report the best score so far, shape (jobs,).
+        curves: generator for the truth.
+        noise: generator for the errors.
+        signals: generator for proxy and loss.
+    """
     bounds = np.concatenate([[0], np.cumsum(evals)]).astype(np.int64)
     columns = _Columns(scenario, int(bounds[-1]))
     peak = np.ones(hacking.size)
     for start in range(0, hacking.size, _BLOCK):
         block = slice(start, min(start + _BLOCK, hacking.size))
         rectangle = _Rectangle(scenario, evals[block])
-        shapes, truth = _truth(scenario.curves, hacking[block], rectangle.progress, curves)
+        shapes = _draw_shapes(scenario.curves, hacking[block], kl_factor[block], curves)
+        truth = _truth(scenario.curves, hacking[block], rectangle.progress, shapes, curves)
         peak[block] = np.where(hacking[block], np.minimum(1.0, shapes.peak[:, 0]), 1.0)
         part = slice(int(bounds[block.start]), int(bounds[block.stop]))
-        columns.fill(part, rectangle, truth, noise)
+        columns.fill(part, rectangle, truth, hiding[block], noise)
         columns.fill_signals(part, rectangle, shapes, signals)
     return Series(
         bounds=bounds,
+        hacking=hacking & (peak < 1.0),
         peak=peak,
         progress=columns.progress,
         steps=columns.steps,
@@ -143,7 +160,12 @@ class _Columns:
         self.losses: Columns | None = column(wanted=scenario.signals.loss)
 
     def fill(
-        self, part: slice, rectangle: _Rectangle, truth: Floats, rng: np.random.Generator
+        self,
+        part: slice,
+        rectangle: _Rectangle,
+        truth: Floats,
+        hiding: Flags,
+        rng: np.random.Generator,
     ) -> None:
         """Write what evaluations saw."""
         plan, real = self.scenario.noise, rectangle.real
@@ -151,6 +173,8 @@ class _Columns:
         scores = truth + sigma * ar1_noise(rng, truth.shape, rho=plan.rho)
         if plan.lost_scores:
             scores[rng.random(truth.shape) < plan.lost_scores] = np.nan
+        if hiding.any():
+            scores[hiding] = np.fmax.accumulate(scores[hiding], axis=1)
         self.progress[part] = rectangle.progress[real]
         self.steps[part] = rectangle.steps[real]
         self.true_scores[part] = truth[real]
@@ -191,11 +215,10 @@ def _sigma(scenario: Scenario, truth: Floats, rng: np.random.Generator) -> Float
 
 
 def _truth(
-    plan: Curves, hacking: Flags, progress: Floats, rng: np.random.Generator
-) -> tuple[Shapes, Floats]:
-    """Return the parameters and the true scores of a block."""
+    plan: Curves, hacking: Flags, progress: Floats, shapes: Shapes, rng: np.random.Generator
+) -> Floats:
+    """Return the true scores of a block, shape (jobs, evals)."""
     count = hacking.size
-    shapes = _draw_shapes(plan, hacking, rng)
     start, gain = draw(rng, plan.start, count), draw(rng, plan.gain, count)
     luck = rng.random(count)
     normals = rng.standard_normal(progress.shape) if "random-walk" in plan.healthy else None
@@ -204,10 +227,12 @@ def _truth(
         for family, chosen in _choices(weights, luck, hacking == label):
             walk = None if normals is None else normals[chosen]
             share[chosen] = true_shares(family, progress[chosen], shapes.some(chosen), walk)
-    return shapes, start + gain * share
+    return start + gain * share
 
 
-def _draw_shapes(plan: Curves, hacking: Flags, rng: np.random.Generator) -> Shapes:
+def _draw_shapes(
+    plan: Curves, hacking: Flags, kl_factor: Floats, rng: np.random.Generator
+) -> Shapes:
     """Return parameters for every family: all are drawn, whichever are used."""
     count = hacking.size
     power = draw(rng, plan.power, count)
@@ -217,7 +242,7 @@ def _draw_shapes(plan: Curves, hacking: Flags, rng: np.random.Generator) -> Shap
         [[lowest(plan.hacking_kl), highest(plan.hacking_kl)]],
         [[lowest(plan.healthy_kl), highest(plan.healthy_kl)]],
     )
-    ratio = bounds[:, :1] + (bounds[:, 1:] - bounds[:, :1]) * position
+    ratio = (bounds[:, :1] + (bounds[:, 1:] - bounds[:, :1]) * position) * kl_factor[:, None]
     return Shapes(
         peak=families.peak_for_kl_ratio(ratio, power=power),
         power=power,

@@ -48,6 +48,17 @@ def test_slowdowns_are_means_by_tenant_over_jobs_that_ended(story):
     assert system.jain_tenants(story) == pytest.approx((x + y) ** 2 / (2 * (x * x + y * y)))
 
 
+def test_gpu_share_is_what_was_held_of_what_was_asked_for_while_the_job_was_there(story):
+    first = (120 + 30) / (2 * 60 + 1 * 40)
+    second = (200 + 100) / (4 * 80 + 1 * 170)
+    assert system.gpu_shares(story) == pytest.approx([first, second])
+    assert system.jain_gpu_shares(story) == pytest.approx(system.jain_index([first, second]))
+
+
+def test_the_worst_tenant_has_the_highest_mean_slowdown(story):
+    assert system.slowdown_worst_tenant(story) == pytest.approx(1.05)
+
+
 def test_a_tenant_whose_jobs_never_ended_has_no_slowdown(make_columns):
     columns = make_columns(end_s=[100.0, math.nan], tenant=[1, 0])
     assert system.mean_slowdowns(columns) == pytest.approx([1.0])
@@ -66,6 +77,8 @@ def test_a_tenant_whose_jobs_never_ended_has_no_slowdown(make_columns):
         (system.gpu_hours_lost_healthy, 0.0),
         (system.gpu_hours_reclaimed, 0.0),
         (system.jain_tenants, math.nan),
+        (system.jain_gpu_shares, math.nan),
+        (system.slowdown_worst_tenant, math.nan),
         (system.delivered_score_mean, math.nan),
         (system.regret_mean, math.nan),
         (lambda columns: system.jct_percentile_s(columns, percent=50), math.nan),

@@ -15,12 +15,15 @@ from evalstop.workloads.job import Workload
 from evalstop.workloads.scenario import (
     DECLINING,
     FAMILIES,
+    Adversaries,
     Arrivals,
     Costs,
     Curves,
     Deliveries,
     Durations,
+    Elasticity,
     Evals,
+    Mitigation,
     Noise,
     Scenario,
     Signals,
@@ -311,6 +314,7 @@ def test_a_trace_without_owners_and_types_gets_those_of_the_scenario():
         (lambda: Curves(hacking_kl=(1.0, 2.0)), "goes past its peak"),
         (lambda: Scenario(types={}), "types needs at least one entry"),
         (lambda: Scenario(hacking={"sft": 0.5}), "hacking names sft; types has rlhf, dpo, lora"),
+        (lambda: Scenario(adversaries=Adversaries(tenants=9)), "9 adversaries cannot be among 8"),
         (lambda: Scenario(gpus=4), "a gang of 8 never fits on 4 GPUs"),
     ],
 )
@@ -332,3 +336,70 @@ def test_the_lists_of_families_agree():
 
 def test_costs_are_those_of_the_simulator():
     assert Costs.__struct_fields__ == ExecutionCosts.__struct_fields__
+
+
+def test_elastic_jobs_have_bounds_around_their_gang_and_rigid_ones_none():
+    plan = Elasticity(share=0.5, shrink=2, stretch=16)
+    jobs = list(generate(with_(elasticity=plan, jobs=1000), 0))
+    elastic = [job for job in jobs if job.spec.max_gpus is not None]
+    assert len(elastic) / 1000 == pytest.approx(0.5, abs=0.05)
+    for job in elastic:
+        assert job.spec.min_gpus == max(1, job.spec.gpus // 2)
+        assert job.spec.max_gpus == min(64, 16 * job.spec.gpus)
+        assert job.rate(job.spec.gpus) == pytest.approx(1.0)
+        assert job.rate(2 * job.spec.gpus) < 2.0
+    assert all(job.noise_scale is None for job in jobs if job.spec.max_gpus is None)
+
+
+def test_adversaries_shorten_their_estimates_and_hide_their_declines():
+    honest = generate(PAPER, 0)
+    plan = Adversaries(tenants=2, estimate_factor=0.1, hide_declines=True)
+    workload = generate(with_(adversaries=plan), 0)
+    lying = workload.tenant >= 6
+    assert lying.any()
+    assert workload.estimated_s[lying] == pytest.approx(0.1 * honest.estimated_s[lying])
+    assert (workload.estimated_s[~lying] == honest.estimated_s[~lying]).all()
+    for job, truth in zip(workload, honest, strict=True):
+        assert job.true_scores == truth.true_scores
+        lies = job.spec.tenant in {"tenant-7", "tenant-8"}
+        assert job.scores == (
+            np.maximum.accumulate(truth.scores).tolist() if lies else truth.scores
+        )
+
+
+def test_a_hidden_nan_does_not_hide_what_comes_after_it():
+    noise = Noise(lost_scores=0.3)
+    plan = Adversaries(tenants=8, hide_declines=True)
+    workload = generate(with_(noise=noise, adversaries=plan), 0)
+    first_lost = workload.bounds[:-1][np.isnan(workload.scores[workload.bounds[:-1]])]
+    assert np.isnan(workload.scores).sum() < workload.evals * 0.15
+    assert first_lost.size > 0
+
+
+def test_mitigation_moves_the_peak_as_spending_less_kl_does():
+    honest = generate(with_(jobs=1000), 0)
+    plan = Mitigation(share=1.0, kl_factor=0.5)
+    workload = generate(with_(jobs=1000, mitigation=plan), 0)
+    still = workload.hacking
+    assert (still <= honest.hacking).all()
+    # power 2: the peak moves by 1 / sqrt(factor); ratios of 3.5-6 stay above 1 when halved
+    assert (still == honest.hacking).all()
+    moved = workload.peak_s[still] / honest.peak_s[still]
+    assert moved == pytest.approx(np.full(still.sum(), np.sqrt(2.0)))
+
+
+def test_mitigation_that_ends_before_the_peak_leaves_no_hacking():
+    plan = Mitigation(share=1.0, kl_factor=0.1)
+    workload = generate(with_(mitigation=plan), 0)
+    assert not workload.hacking.any()
+    assert (workload.peak_s == workload.duration_s).all()
+    for job in workload:
+        assert job.true_scores == sorted(job.true_scores)
+
+
+def test_mitigation_of_some_leaves_the_others_as_they_were():
+    honest = generate(PAPER, 0)
+    workload = generate(with_(mitigation=Mitigation(share=0.5, kl_factor=0.1)), 0)
+    same_curve = [a.true_scores == b.true_scores for a, b in zip(honest, workload, strict=True)]
+    assert np.mean(same_curve) == pytest.approx(0.5, abs=0.12)
+    assert 0 < workload.hacking.sum() < honest.hacking.sum()
