@@ -55,13 +55,21 @@ from evalstop.core.job import JobView, Outcome, Phase
 
 __all__ = ["ClusterState", "LiveView", "Pool"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_ENDED = Phase.ENDED
+_PREEMPTING = Phase.PREEMPTING
+_RELEASING = Phase.RELEASING
+_RUNNING = Phase.RUNNING
+_STARTING = Phase.STARTING
+_WAITING = Phase.WAITING
+
 NOT_RUNNING = float("nan")
 
-MAY_START = frozenset({Phase.STARTING, Phase.WAITING, Phase.RELEASING})
+MAY_START = frozenset({_STARTING, _WAITING, _RELEASING})
 """WAITING: started by a scheduler that is not ours. RELEASING: stopped while it was starting."""
 
-MAY_BE_PREEMPTED = frozenset({Phase.PREEMPTING, Phase.RUNNING, Phase.RELEASING, Phase.STARTING})
-MAY_BE_STOPPED = frozenset({Phase.WAITING, Phase.STARTING, Phase.RUNNING})
+MAY_BE_PREEMPTED = frozenset({_PREEMPTING, _RUNNING, _RELEASING, _STARTING})
+MAY_BE_STOPPED = frozenset({_WAITING, _STARTING, _RUNNING})
 
 
 class Pool(Struct, frozen=True, weakref=False):
@@ -134,8 +142,8 @@ class ClusterState:
             case JobPreempted():
                 job = self._known(event, event.job, MAY_BE_PREEMPTED)
                 self._release(job)
-                if job.phase is not Phase.RELEASING:
-                    force_setattr(job, "phase", Phase.WAITING)
+                if job.phase is not _RELEASING:
+                    force_setattr(job, "phase", _WAITING)
             case JobResized():
                 self._resize(event)
             case LossReported():
@@ -173,12 +181,12 @@ class ClusterState:
 
     def _start(self, event: JobStarted) -> None:
         job = self._known(event, event.job, MAY_START)
-        if job.phase is Phase.WAITING:
+        if job.phase is _WAITING:
             self._hold(job, event.gpus, event.pool)
         elif job.held_gpus != event.gpus:
             self._hold(job, event.gpus - job.held_gpus, self._pool_of.get(job.id, ""))
-        if job.phase is not Phase.RELEASING:
-            force_setattr(job, "phase", Phase.RUNNING)
+        if job.phase is not _RELEASING:
+            force_setattr(job, "phase", _RUNNING)
         force_setattr(job, "attempt", job.attempt + 1)
         force_setattr(job, "started_at", event.time)
         self._set_rate(job, event)
@@ -188,7 +196,7 @@ class ClusterState:
     def _end(self, event: JobEnded) -> None:
         job = self._known(event, event.job, None)
         self._release(job)
-        force_setattr(job, "phase", Phase.ENDED)
+        force_setattr(job, "phase", _ENDED)
         del self._jobs[job.id]
         self._pool_of.pop(job.id, None)
         self._resizing.pop(job.id, None)
@@ -247,11 +255,11 @@ class ClusterState:
             case Stop():
                 if job is None or job.phase not in MAY_BE_STOPPED:
                     self._deny(action, job, "only a waiting, starting or running job can stop")
-                force_setattr(job, "phase", Phase.RELEASING)
+                force_setattr(job, "phase", _RELEASING)
             case Preempt():
-                if job is None or job.phase is not Phase.RUNNING:
+                if job is None or job.phase is not _RUNNING:
                     self._deny(action, job, "only a running job can be preempted")
-                force_setattr(job, "phase", Phase.PREEMPTING)
+                force_setattr(job, "phase", _PREEMPTING)
             case Resize():
                 self._promise_resize(action, job)
             case RequestEval() | RequestSave() | Advise():
@@ -263,7 +271,7 @@ class ClusterState:
                 assert_never(action)
 
     def _promise_start(self, action: Start, job: JobView | None) -> None:
-        if job is None or job.phase is not Phase.WAITING:
+        if job is None or job.phase is not _WAITING:
             self._deny(action, job, "only a waiting job can start")
         fewest = job.gpus if job.min_gpus is None else job.min_gpus
         most = job.gpus if job.max_gpus is None else job.max_gpus
@@ -274,10 +282,10 @@ class ClusterState:
             free = 0 if pool is None else pool.free
             self._deny(action, job, f"{free} GPUs are free in pool {action.pool!r}")
         self._hold(job, action.gpus, action.pool)
-        force_setattr(job, "phase", Phase.STARTING)
+        force_setattr(job, "phase", _STARTING)
 
     def _promise_resize(self, action: Resize, job: JobView | None) -> None:
-        if job is None or job.phase is not Phase.RUNNING or job.id in self._resizing:
+        if job is None or job.phase is not _RUNNING or job.id in self._resizing:
             self._deny(action, job, "only a running job that is not being resized can be resized")
         fewest = job.gpus if job.min_gpus is None else job.min_gpus
         most = job.gpus if job.max_gpus is None else job.max_gpus

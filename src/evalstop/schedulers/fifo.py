@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Fifo"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_WAITING = Phase.WAITING
+
 
 class Fifo:
     """Strict first in, first out, gang allocation: the head waits, and all behind it wait.
@@ -56,7 +59,7 @@ class Fifo:
         starts: list[Action] = []
         while queue:
             job = jobs.get(queue[0])
-            if job is None or job.phase is not Phase.WAITING:
+            if job is None or job.phase is not _WAITING:
                 queue.popleft()  # ended, stopped or started by someone else
             elif job.gpus <= free:
                 queue.popleft()

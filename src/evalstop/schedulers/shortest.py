@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SjfEst", "SrsfEst", "SrtfEst"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_WAITING = Phase.WAITING
+
 _INFINITE = float("inf")
 
 
@@ -61,7 +64,7 @@ class SjfEst:
             self._add(view.jobs[event.job.id])
         elif isinstance(event, JobPreempted):
             job = view.jobs.get(event.job)
-            if job is not None and job.phase is Phase.WAITING:
+            if job is not None and job.phase is _WAITING:
                 self._add(job)
         elif isinstance(event, JobEnded):
             self._waiting.discard(event.job)
@@ -81,7 +84,7 @@ class SjfEst:
             size, entry = found
             self._waiting.discard(entry[2])
             job = view.jobs.get(entry[2])
-            if job is not None and job.phase is Phase.WAITING:
+            if job is not None and job.phase is _WAITING:
                 free -= size
                 starts.append(Start(job=entry[2], gpus=size))
         return starts
@@ -117,7 +120,7 @@ class SrtfEst:
         elif isinstance(event, JobPreempted):
             self._fill.leave(event.job)
             job = view.jobs.get(event.job)
-            if job is not None and job.phase is Phase.WAITING:
+            if job is not None and job.phase is _WAITING:
                 self._wait(job, view.now)
         elif not isinstance(event, CapacityChanged):
             return ()

@@ -45,19 +45,26 @@ from evalstop.core.events import (
 )
 from evalstop.core.job import Outcome
 from evalstop.core.kernel import Kernel
-from evalstop.core.points import NOT_FINITE, EvalPoint
 from evalstop.schedulers.goodput import efficiency, throughput
 from evalstop.sim.costs import ExecutionCosts
 from evalstop.sim.run import Run, Stage
 from evalstop.sim.runlog import RunLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from evalstop.core.policy import Policy
     from evalstop.workloads.job import SimJob, Workload
 
 __all__ = ["Observer", "Simulator"]
+
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_FINISHED = Stage.FINISHED
+_RUNNING = Stage.RUNNING
+_STARTING = Stage.STARTING
+_COMPLETED = Outcome.COMPLETED
+_FAILED = Outcome.FAILED
+_STOPPED_BY_POLICY = Outcome.STOPPED_BY_POLICY
 
 Observer: TypeAlias = "Callable[[Event, Sequence[Action]], None]"
 """Called with every event and the actions it was answered with, in order."""
@@ -101,10 +108,12 @@ class Simulator:
             )
             raise InputError(msg)
         self.kernel = Kernel(ClusterState(gpus), policy)
+        self._handle = self.kernel.handle
         self.log = RunLog(len(workload))
         self._workload = workload
         self._costs = costs or ExecutionCosts()
         self._losses = losses and workload.losses is not None
+        self._delayed = workload.delivery_bounds is not None
         self._observer = observer
         self._heap: list[tuple[float, int, Run | Event, int]] = []
         self._ticket = 0
@@ -119,13 +128,14 @@ class Simulator:
             IllegalActionError: if the policy asks for something impossible.
             InputError: if nothing but timers happen, with jobs waiting: a policy that is stuck.
         """
-        arrivals = self._arrivals()
+        arrivals = enumerate(self._workload)
         arrival = next(arrivals, None)
+        arrives_s = _submit_s(arrival)
         heap, facts = self._heap, self._facts
         while True:
             if facts:
                 self._happen(facts.popleft())
-            elif heap and (arrival is None or heap[0][0] <= arrival[1].submit_s):
+            elif heap and heap[0][0] <= arrives_s:
                 time, _, target, generation = heap[0]
                 if isinstance(target, Run):
                     if target.generation != generation:
@@ -140,13 +150,11 @@ class Simulator:
             elif arrival is not None:
                 self._submit(*arrival)
                 arrival = next(arrivals, None)
+                arrives_s = _submit_s(arrival)
             else:
                 return self.log
 
     # ---- what happens --------------------------------------------------------------------
-
-    def _arrivals(self) -> Iterator[tuple[int, SimJob]]:
-        return enumerate(self._workload)
 
     def _submit(self, index: int, job: SimJob) -> None:
         self._runs[job.spec.id] = Run(index, job)
@@ -154,45 +162,54 @@ class Simulator:
         self._tell(JobSubmitted(time=job.submit_s, job=job.spec))
 
     def _progress(self, time: float, run: Run) -> None:
-        """Let a running job make its next evaluation, or end."""
-        cursor = run.cursor
-        job = run.job
-        if cursor < run.evals:
-            run.cursor = cursor + 1
-            self._ticket += 1
-            heapreplace(self._heap, (run.next_time(), self._ticket, run, run.generation))
-            if job.deliveries is None:
-                self._evaluate(time, run, cursor)
-            else:
-                for delay in job.deliveries[cursor]:
-                    self._later(time + delay, _report(time + delay, run, cursor))
-            return
-        heappop(self._heap)
-        run.generation += 1
-        failed = job.fails_at_s is not None and job.fails_at_s < job.duration_s
-        run.finish(time, Outcome.FAILED if failed else Outcome.COMPLETED)
-        self._end_at(time, time + self._costs.release_s, run)
+        """Let a running job make its next evaluation, or end.
 
-    def _evaluate(self, time: float, run: Run, index: int) -> None:
-        """Report one evaluation at once: this runs more often than all else together."""
-        job = run.job
-        if self._losses and job.losses is not None:
-            step, loss = job.eval_steps[index], job.losses[index]
-            self._tell(_loss(time, run, step, loss))
-        event = _report(time, run, index)
-        self.log.evals += 1
-        run.heard = index
-        actions = self.kernel.handle(event)
+        An evaluation that is reported at once is told to the kernel right here: this runs more
+        often than all else together.
+        """
+        cursor = run.cursor
+        if cursor == run.evals:
+            self._come_to_its_end(time, run)
+            return
+        run.cursor = following = cursor + 1
+        self._ticket = ticket = self._ticket + 1
+        next_time = run.origin + run.pace * run.marks[following]
+        heapreplace(self._heap, (next_time, ticket, run, run.generation))
+        if self._losses or self._delayed:
+            self._report(time, run, cursor)
+            return
+        run.heard = cursor
+        event = EvalReported(time=time, job=run.id, point=run.points[cursor])
+        actions = self._handle(event)
         if self._observer is not None:
             self._observer(event, actions)
         if actions:
             self._carry_out(time, actions)
 
+    def _report(self, time: float, run: Run, index: int) -> None:
+        """Report the loss, and the evaluation now, later, twice or never."""
+        job = run.job
+        if self._losses and job.losses is not None:
+            step, loss = job.eval_steps[index], job.losses[index]
+            self._tell(_loss(time, run, step, loss))
+        for delay in (0.0,) if job.deliveries is None else job.deliveries[index]:
+            arrives = time + delay
+            event = EvalReported(time=arrives, job=run.id, point=run.points[index])
+            self._at(time, arrives, event)
+
+    def _come_to_its_end(self, time: float, run: Run) -> None:
+        heappop(self._heap)
+        run.generation += 1
+        job = run.job
+        failed = job.fails_at_s is not None and job.fails_at_s < job.duration_s
+        run.finish(time, _FAILED if failed else _COMPLETED)
+        self._end_at(time, time + self._costs.release_s, run)
+
     def _happen(self, event: Event) -> None:
         """Let a scheduled fact come true, then tell the kernel."""
         if isinstance(event, JobStarted):
             run = self._runs[event.job]
-            if run.stage is not Stage.STARTING:
+            if run.stage is not _STARTING:
                 return  # stopped before it came up
             run.begin(event.time)
             self.log.starts += 1
@@ -203,15 +220,16 @@ class Simulator:
             run = self._runs.pop(event.job)
             run.release(event.time)
             self.log.end(run.index, event.time, event.outcome, run.gpu_seconds, run.service_s)
+            self.log.evals += run.delivered if self._losses or self._delayed else run.cursor
         elif isinstance(event, JobPreempted):
             self._runs[event.job].release(event.time)
             self.log.preemptions += 1
         elif isinstance(event, EvalReported):
-            run_or_none = self._runs.get(event.job)
-            if run_or_none is None:
+            known = self._runs.get(event.job)
+            if known is None:
                 return  # its job has ended: nobody is left to decide about
-            self.log.evals += 1
-            run_or_none.heard = run_or_none.index_of_step(event.point.step)
+            known.delivered += 1
+            known.heard = known.index_of_step(event.point.step)
         elif isinstance(event, JobResized):
             self.log.resizes += 1
         self._tell(event)
@@ -283,12 +301,12 @@ class Simulator:
 
     def _stop(self, now: float, action: Stop) -> None:
         run = self._runs[action.job]
-        if run.stage is Stage.RUNNING and run.next_time() <= now and run.cursor >= run.evals:
+        if run.stage is _RUNNING and run.next_time() <= now and run.cursor >= run.evals:
             return  # it is at its end and ends by itself: there is nothing left to stop
-        if run.stage is Stage.FINISHED:
+        if run.stage is _FINISHED:
             return
         run.generation += 1
-        run.finish(now, Outcome.STOPPED_BY_POLICY)
+        run.finish(now, _STOPPED_BY_POLICY)
         self.log.stop_eval[run.index] = run.heard
         self.log.kept_eval[run.index] = run.index_of_step(action.best_step)
         delay = 0.0 if not run.held_gpus else self._costs.stop_s + self._costs.release_s
@@ -296,7 +314,7 @@ class Simulator:
 
     def _preempt(self, now: float, action: Preempt) -> None:
         run = self._runs[action.job]
-        if run.stage is not Stage.RUNNING or (run.cursor >= run.evals and run.next_time() <= now):
+        if run.stage is not _RUNNING or (run.cursor >= run.evals and run.next_time() <= now):
             return  # it ends by itself
         run.generation += 1
         run.pause(now)
@@ -305,7 +323,7 @@ class Simulator:
 
     def _resize(self, now: float, action: Resize) -> None:
         run = self._runs[action.job]
-        if run.stage is not Stage.RUNNING:
+        if run.stage is not _RUNNING:
             return
         run.generation += 1
         run.resize(now, action.gpus)
@@ -324,6 +342,10 @@ class Simulator:
         self._at(now, time, event)
 
 
+def _submit_s(arrival: tuple[int, SimJob] | None) -> float:
+    return math.inf if arrival is None else arrival[1].submit_s
+
+
 def _loss(time: float, run: Run, step: int, loss: float) -> LossReported:
     """Return a loss as its trainer reports it, with its speed where that is modelled."""
     noise = run.job.noise_scale
@@ -336,20 +358,4 @@ def _loss(time: float, run: Run, step: int, loss: float) -> LossReported:
         loss=loss,
         throughput=throughput(run.held_gpus, run.job.sync_share),
         efficiency=efficiency(run.held_gpus, noise),
-    )
-
-
-def _report(time: float, run: Run, index: int) -> EvalReported:
-    """Return an evaluation as its trainer reports it."""
-    job = run.job
-    score = job.scores[index]
-    return EvalReported(
-        time=time,
-        job=run.id,
-        point=EvalPoint(
-            step=job.eval_steps[index],
-            score=score if score - score == 0.0 else NOT_FINITE,
-            stderr=None if job.stderrs is None else job.stderrs[index],
-            proxy=None if job.proxies is None else job.proxies[index],
-        ),
     )
