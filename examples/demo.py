@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from evalstop import EvalStop, parse_rule, replay, scenarios, simulate
-from evalstop.schedulers.fifo import Fifo
-from evalstop.schedulers.shortest import SrtfEst
+from evalstop import EvalStop, parse_rule, replay, scenarios, schedulers, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 RULES = ("default", "paper", "patience:k=3")
 SEEDS = range(10)
-BASES = {"fifo": Fifo, "srtf-est": SrtfEst}
+BASES = {"fifo": schedulers.Fifo, "srtf-est": schedulers.SrtfEst}
 
 console = Console(width=100, highlight=False)
 

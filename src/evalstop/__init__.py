@@ -11,7 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from evalstop import schedulers as schedulers
     from evalstop.config.rules import parse_rule as parse_rule
+    from evalstop.config.schedulers import parse_scheduler as parse_scheduler
     from evalstop.core.actions import Action as Action
     from evalstop.core.detector import Detector as Detector
     from evalstop.core.errors import EvalStopError as EvalStopError
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from evalstop.core.points import EvalPoint as EvalPoint
     from evalstop.core.points import Verdict as Verdict
     from evalstop.core.policy import Policy as Policy
+    from evalstop.detectors.combine import After as After
+    from evalstop.detectors.combine import AllOf as AllOf
+    from evalstop.detectors.combine import AnyOf as AnyOf
+    from evalstop.detectors.combine import Confirm as Confirm
     from evalstop.detectors.consecutive import ConsecutiveDecline as ConsecutiveDecline
     from evalstop.detectors.monitor import Monitor as Monitor
     from evalstop.detectors.scan import Scan as Scan
@@ -35,6 +41,10 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Action": "core.actions",
+    "After": "detectors.combine",
+    "AllOf": "detectors.combine",
+    "AnyOf": "detectors.combine",
+    "Confirm": "detectors.combine",
     "ConsecutiveDecline": "detectors.consecutive",
     "Detector": "core.detector",
     "EvalPoint": "core.points",
@@ -50,12 +60,13 @@ _HOME = {
     "Scan": "detectors.scan",
     "Verdict": "core.points",
     "parse_rule": "config.rules",
+    "parse_scheduler": "config.schedulers",
     "replay": "traces.replay",
     "simulate": "sim.simulate",
 }
 """Public name: the module under ``evalstop`` that defines it."""
 
-_MODULES = {"scenarios": "workloads.scenarios"}
+_MODULES = {"scenarios": "workloads.scenarios", "schedulers": "schedulers"}
 """Public name: a whole module under ``evalstop``."""
 
 __all__ = ["__version__", *_HOME, *_MODULES]  # noqa: PLE0604 -- the table above is the one list of names

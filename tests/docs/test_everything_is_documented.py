@@ -9,6 +9,7 @@ import pytest
 
 from evalstop.cli.commands import COMMANDS
 from evalstop.config.rules import RULES
+from evalstop.config.schedulers import SCHEDULERS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(path.parent.name for path in (ROOT / "src" / "evalstop").glob("*/__init__.py"))
@@ -29,6 +30,12 @@ def test_each_command_is_shown_on_some_page() -> None:
 def test_each_rule_is_explained_in_the_guide_to_rules(name: str) -> None:
     text = PAGES[ROOT / "docs" / "how-to" / "choose-a-rule.md"]
     assert re.search(rf"`{name}(:[^`]*)?`", text), f"docs/how-to/choose-a-rule.md lacks `{name}`"
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_each_scheduler_is_explained_in_the_guide_to_simulation(name: str) -> None:
+    text = PAGES[ROOT / "docs" / "how-to" / "simulate-a-cluster.md"]
+    assert f"`{name}`" in text, f"docs/how-to/simulate-a-cluster.md lacks `{name}`"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
