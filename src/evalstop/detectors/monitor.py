@@ -54,7 +54,7 @@ class Monitor:
         detector: Detector[Any] = rule.for_type(job_type) if hasattr(rule, "for_type") else rule
         if not (hasattr(detector, "start") and hasattr(detector, "step")):
             msg = (
-                f"a Monitor watches a curve of scores, but {type(rule).__name__} for job type "
+                f"a Monitor watches a curve of scores, but {type(detector).__name__} for job type "
                 f"{job_type!r} needs more than scores; use evalstop.replay or evalstop.simulate"
             )
             raise InputError(msg)

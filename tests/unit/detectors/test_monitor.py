@@ -1,0 +1,70 @@
+import math
+
+import pytest
+
+from evalstop.config.rules import parse_rule
+from evalstop.core.errors import InputError
+from evalstop.core.points import State
+from evalstop.detectors.consecutive import ConsecutiveDecline
+from evalstop.detectors.monitor import Monitor
+
+FALLS = [0.5, 0.9, 0.8, 0.7]
+
+
+def watch(monitor, scores, **fields):
+    for step, score in enumerate(scores):
+        verdict = monitor.update(score=score, step=step, **fields)
+    return verdict
+
+
+def test_a_loss_is_watched_the_other_way_round_and_reported_in_its_own_sign():
+    monitor = Monitor(ConsecutiveDecline(k=2), direction="min")
+    verdict = watch(monitor, [0.5, 0.1, 0.2, 0.3])
+    assert verdict.alarm
+    assert (verdict.best_step, verdict.best_score) == (1, 0.1)
+    assert monitor.verdict == verdict
+    assert not watch(Monitor(ConsecutiveDecline(k=2), direction="max"), [0.1, 0.2, 0.3]).alarm
+
+
+@pytest.mark.parametrize("direction", ["", "up", "maximize", None])
+def test_the_direction_is_never_guessed(direction):
+    with pytest.raises(InputError, match="'max' or 'min'"):
+        Monitor(ConsecutiveDecline(k=2), direction=direction)
+
+
+def test_a_rule_map_is_read_for_the_job_type():
+    rules = parse_rule("rlhf=consecutive:k=2;*=none")
+    assert watch(Monitor(rules, direction="max"), FALLS).alarm
+    assert watch(Monitor(rules, direction="max", job_type="grpo"), FALLS).alarm
+    assert not watch(Monitor(rules, direction="max", job_type="sft"), FALLS).alarm
+
+
+def test_a_rule_that_needs_more_than_scores_is_refused():
+    with pytest.raises(InputError, match="StopAt"):
+        Monitor(parse_rule("stop-at"), direction="max")
+
+
+@pytest.mark.parametrize("score", [None, math.nan, math.inf, -math.inf])
+def test_a_score_that_is_no_number_is_counted_and_never_compared(score):
+    monitor = Monitor(ConsecutiveDecline(k=1), direction="max")
+    assert not watch(monitor, [0.5, score, score]).alarm
+    assert monitor.update(score=score, step=3).state is State.DIVERGED
+    assert monitor.history.best.score == 0.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"step": -1}, "step must be >= 0"),
+        ({"step": 1, "stderr": -0.1}, "stderr must be a finite number"),
+        ({"step": 1, "stderr": math.nan}, "stderr must be a finite number"),
+    ],
+)
+def test_impossible_reports_are_refused(fields, what):
+    with pytest.raises(InputError, match=what):
+        Monitor(ConsecutiveDecline(k=2), direction="max").update(score=0.5, **fields)
+
+
+def test_a_verdict_explains_itself_in_a_sentence():
+    verdict = watch(Monitor(ConsecutiveDecline(k=2), direction="max"), FALLS)
+    assert verdict.reason == "alarm: statistic 2 >= 2, best 0.9 at step 1"
