@@ -194,6 +194,7 @@ class BackendCarryOut:
             raise
         self.backend_problem = ""
         self.quarantined = listing.quarantined
+        self._remember_launches(listing)
         return self._controller.ask(lambda situation: self._new(listing, situation, carried_out))
 
     def _remember_launches(self, listing: Listing) -> None:

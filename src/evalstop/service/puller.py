@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from evalstop.core.errors import EvalStopError
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _AT_ONCE = 4
 _ANSWER_S = 30.0
+_PATIENCE_S = 2.0
+"""Seconds that sources may take to answer when all ends."""
 
 SourcesOf = Callable[[str], Sequence["FeedbackSource"]]
 """Returns the sources of a job's own scores; asked once, when the job is first seen to run."""
@@ -72,9 +74,11 @@ class Puller:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5.0)
+        wait(self._under_way.values(), timeout=_PATIENCE_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
         for source in [*self._shared, *(s for each in self._of_job.values() for s in each)]:
-            _close(source)
+            if not self._is_under_way(source):
+                _close(source)
 
     def _run(self) -> None:
         while not self._ended.wait(self._every_s):

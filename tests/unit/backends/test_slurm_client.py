@@ -361,6 +361,23 @@ def test_a_stop_sent_again_after_a_restart_finds_the_job_held(requeueable):
     assert "scontrol requeuehold 5" not in cluster.lines()
 
 
+def test_a_stop_before_the_first_look_is_reversible_too(requeueable):
+    cluster = requeueable
+    cluster.backend._jobs.clear()
+    cluster.backend.stop(Order(key="1.0", job="5"))
+    assert "scontrol requeuehold 5" in cluster.lines()
+
+
+def test_a_job_requeued_already_is_held_where_it_waits(requeueable, commands):
+    cluster = requeueable
+    commands(
+        scontrol=f"""case $1 in requeuehold) echo 'Job is pending execution for job 5' >&2; exit 1;;
+        *) echo "scontrol $*" >> {cluster.sent};; esac"""
+    )
+    cluster.backend.stop(Order(key="1.0", job="5"))
+    assert cluster.lines()[-1] == "scontrol hold 5"
+
+
 def test_what_nobody_undid_in_its_window_is_cancelled(requeueable):
     cluster = requeueable
     requeued_at = int(cluster.clock.now())

@@ -291,6 +291,7 @@ def test_an_evaluation_that_outlived_its_controller_is_ended_first(bench):
     bench.checkpoint(10)
     bench.evaluator.readings()
     (running,) = bench.evaluator._running.values()
+    eventually(bench.ran, 10)  # the shell has opened the script that is now replaced
     bench.says('{"score": 0.6}')
     killed = bench.evaluator  # its controller was killed: nobody closes it
     bench.evaluator = bench.opened()

@@ -125,18 +125,26 @@ class SlurmBackend:
             self.annotate(order.job, f"stopped: {order.note}")
             if known and known.record.held and known.record.restarts:
                 known.held_by_us = True  # by the controller before this one
-            elif known and self._is_reversible(known):
+            elif self._is_reversible(order.job):
                 self._client.requeue_hold(order.job)
-                known.held_by_us = True
+                if known:
+                    known.held_by_us = True
             elif order.grace_s > 0 and self._client.signal(order.job, "TERM"):
                 self._cancel_at[order.job] = self._monotonic() + order.grace_s
             else:
                 self._client.cancel(order.job)
                 self._cancel_at[order.job] = float("inf")
 
-    def _is_reversible(self, job: _Job) -> bool:
-        runs = job.record.state not in HELD_BACK and job.running is not None
-        return runs and self._undo_window_s > 0 and bool(job.running and job.running.requeue)
+    def _is_reversible(self, job: str) -> bool:
+        """Whether a job that has begun may be requeued; Slurm is asked about one not seen yet."""
+        if self._undo_window_s <= 0:
+            return False
+        known = self._jobs.get(job)
+        if known is not None:
+            runs = known.record.state not in HELD_BACK and known.running is not None
+            return runs and bool(known.running and known.running.requeue)
+        detail = self._client.detail(job)
+        return detail is not None and detail.requeue and detail.begun
 
     def hold(self, order: Order) -> None:
         """End the run and keep the job in the queue, held: `unhold` or `scontrol release` undoes.

@@ -130,7 +130,12 @@ class SlurmClient:
 
     def requeue_hold(self, job: str) -> bool:
         """End a run and keep its job in the queue, held; return whether there was one."""
-        return self._order("scontrol", "requeuehold", checked(job))
+        try:
+            return self._order("scontrol", "requeuehold", checked(job))
+        except BackendError as error:
+            if "pending execution" not in str(error):
+                raise
+        return self._order("scontrol", "hold", job)  # requeued already, by us or by somebody
 
     def release(self, job: str) -> bool:
         """Let a held job run again; return whether there was one."""

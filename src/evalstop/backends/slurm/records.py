@@ -133,11 +133,13 @@ class JobDetail(Struct, frozen=True, kw_only=True):
             site's GPUs have no numbers.
         exit_code: of an ended job; negative for a signal.
         requeue: whether Slurm may requeue it.
+        begun: whether it runs or has run, and is not over.
     """
 
     devices: tuple[tuple[str, frozenset[int], int], ...] = ()
     exit_code: int | None = None
     requeue: bool = False
+    begun: bool = False
 
 
 class NodeRecord(Struct, frozen=True, kw_only=True):
@@ -216,6 +218,8 @@ def parse_detail(text: str) -> JobDetail:
         devices=tuple(devices),
         exit_code=(-_number(number) or _number(code)) if ended and code.isdigit() else None,
         requeue=pairs.get("Requeue") == "1",
+        begun=not ended
+        and (pairs.get("JobState") not in HELD_BACK or _number(pairs.get("Restarts")) > 0),
     )
 
 
