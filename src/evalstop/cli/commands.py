@@ -31,6 +31,8 @@ class Entry(NamedTuple):
 
 
 _ASK = "Ask what a rule does"
+_RUN = "Run and guard jobs"
+_ORDER = "Give orders"
 
 COMMANDS: dict[str, Entry] = {
     "replay": Entry(
@@ -40,6 +42,21 @@ COMMANDS: dict[str, Entry] = {
         "evalstop.cli.simulate:simulate", "What would a rule do to a whole cluster?", _ASK
     ),
     "rules": Entry("evalstop.cli.rules:rules", "List the stop rules and their parameters.", _ASK),
+    "up": Entry("evalstop.cli.up:up", "Run the platform: controller and API.", _RUN),
+    "submit": Entry("evalstop.cli.jobs:submit", "Hand in the job that a file describes.", _RUN),
+    "jobs": Entry("evalstop.cli.jobs:jobs", "List jobs.", _RUN),
+    "watch": Entry("evalstop.cli.oversee:watch", "Show the cluster in the terminal.", _RUN),
+    "report": Entry("evalstop.cli.jobs:report", "Report one evaluation of a job.", _RUN),
+    "explain": Entry("evalstop.cli.jobs:explain", "Why was this job stopped?", _RUN),
+    "best": Entry("evalstop.cli.jobs:best", "Print the path of the best checkpoint.", _RUN),
+    "savings": Entry("evalstop.cli.oversee:savings", "What was saved, by tenant.", _RUN),
+    "doctor": Entry("evalstop.cli.oversee:doctor", "Check everything; say what to fix.", _RUN),
+    "stop": Entry("evalstop.cli.orders:stop", "Stop a job now.", _ORDER),
+    "approve": Entry("evalstop.cli.orders:approve", "Let an announced stop happen now.", _ORDER),
+    "snooze": Entry("evalstop.cli.orders:snooze", "Hold a job's stops for a while.", _ORDER),
+    "undo": Entry("evalstop.cli.orders:undo", "Reopen a stopped job.", _ORDER),
+    "freeze": Entry("evalstop.cli.orders:freeze", "Let no policy stop anything.", _ORDER),
+    "unfreeze": Entry("evalstop.cli.orders:unfreeze", "End a freeze.", _ORDER),
 }
 """Every command in the order of the help."""
 

@@ -40,6 +40,8 @@ __all__ = [
     "Settings",
     "make_policy",
     "read_settings",
+    "with_options",
+    "words_of",
 ]
 
 Seconds = Annotated[float, Meta(ge=0)]
@@ -199,6 +201,29 @@ def read_settings(path: Path | None) -> Settings:
     settings = Settings() if path is None else read_toml(path, Settings)
     make_policy(settings)  # what it names must exist
     return settings
+
+
+def with_options(
+    settings: Settings, *, host: str | None, port: int | None, slots: int | None, mode: str | None
+) -> Settings:
+    """Return the settings with what the command line says in their place.
+
+    Raises:
+        InputError: if the mode is none of the three.
+    """
+    server, cluster, policy = settings.server, settings.cluster, settings.policy
+    if mode is not None:
+        if mode not in set(Mode):
+            message = f"expected the mode observe, advise or enforce, but got {mode!r}"
+            raise InputError(message)
+        policy = msgspec.structs.replace(policy, mode=Mode(mode))
+    if host is not None:
+        server = msgspec.structs.replace(server, host=host)
+    if port is not None:
+        server = msgspec.structs.replace(server, port=port)
+    if slots is not None:
+        cluster = msgspec.structs.replace(cluster, slots=slots)
+    return msgspec.structs.replace(settings, server=server, cluster=cluster, policy=policy)
 
 
 def words_of(settings: Settings) -> str:

@@ -188,14 +188,18 @@ def _jobs(platform: Platform, gate: Gate) -> APIRouter:
     @router.get("/jobs")
     async def jobs(
         request: Request,
+        *,
         phase: Annotated[str | None, Query(max_length=50)] = None,
         tenant: Annotated[str | None, Query(max_length=200)] = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+        series: Annotated[bool, Query()] = False,
     ) -> Response:
         """List jobs, newest first; ``phase`` also takes an outcome."""
         principal = gate.admit(request, Right.READ)
         own = principal.tenant or tenant
-        found = await asyncio.to_thread(platform.jobs, tenant=own, phase=phase, limit=limit)
+        found = await asyncio.to_thread(
+            platform.jobs, tenant=own, phase=phase, limit=limit, series=series
+        )
         if principal.job:
             found = [job for job in found if job["id"] == principal.job]
         return _json({"jobs": found})

@@ -166,7 +166,12 @@ class Platform:
         return list(decisions[-1]["series"]) if decisions else []
 
     def jobs(
-        self, *, tenant: str | None = None, phase: str | None = None, limit: int = 1000
+        self,
+        *,
+        tenant: str | None = None,
+        phase: str | None = None,
+        limit: int = 1000,
+        series: bool = False,
     ) -> list[dict[str, Any]]:
         """Return the newest jobs as plain data, newest first."""
         now = self.controller.now()
@@ -174,7 +179,8 @@ class Platform:
         for record in reversed(list(self.controller.ledger.jobs.values())):
             if tenant is not None and record.spec.tenant != tenant:
                 continue
-            one = job_view(record, self.parts.watches.get(record.spec.id), now=now)
+            watch = self.parts.watches.get(record.spec.id)
+            one = job_view(record, watch, now=now, series=series)
             if phase is None or phase in {one["phase"], one["outcome"]}:
                 shown.append(one)
             if len(shown) >= limit:

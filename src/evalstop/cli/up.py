@@ -1,0 +1,48 @@
+"""``evalstop up``: run the platform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evalstop.cli.output import tell
+from evalstop.cli.remote import DEFAULT_DIR
+from evalstop.core.errors import MissingExtraError
+
+__all__ = ["up"]
+
+
+def up(
+    *,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Settings; ./evalstop.toml if it is there.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen at.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port; 0 for any free one.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", envvar="EVALSTOP_DIR", help="Where state lies.")
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option("--slots", min=1, help="Run jobs on so many slots in place of GPUs."),
+    ] = None,
+    mode: Annotated[str | None, typer.Option("--mode", help="observe, advise or enforce.")] = None,
+) -> None:
+    """Run the controller and its API; jobs and reports come in over HTTP.
+
+    Starts in observe mode: it says what it would have stopped, and touches nothing. A second one
+    on the same state waits, and takes over when the first one is gone.
+    """
+    try:
+        from evalstop.service.serve import serve  # noqa: PLC0415 -- an extra
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "fastapi", "server") from error
+    from evalstop.config.settings import read_settings, with_options  # noqa: PLC0415 -- same
+
+    beside = Path("evalstop.toml")
+    path = config if config is not None else (beside if beside.exists() else None)
+    settings = with_options(read_settings(path), host=host, port=port, slots=slots, mode=mode)
+    state = folder or (Path(settings.server.dir) if settings.server.dir else DEFAULT_DIR)
+    serve(settings, state.absolute(), tell=tell)

@@ -1,0 +1,198 @@
+"""`evalstop up` as users run it: a process of its own, killed and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import evalstop
+from evalstop.cli.remote import Remote
+from evalstop.core.errors import EvalStopError
+
+TRAINER = """
+import json, os, time, urllib.request
+peak = None
+for step in range(1, 4000):
+    if peak is None and os.path.exists("decline"):
+        peak = step
+    score = 0.5 if peak is None else 0.6 - 0.03 * (step - peak)
+    body = json.dumps({"evals": [{"step": step, "score": score}]}).encode()
+    headers = {"Authorization": "Bearer " + os.environ["EVALSTOP_TOKEN"]}
+    url = os.environ["EVALSTOP_URL"] + "/api/v1/jobs/" + os.environ["EVALSTOP_JOB_ID"] + "/evals"
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=5).read()
+    except OSError:
+        time.sleep(0.2)
+    time.sleep(0.05)
+"""
+
+CONFIG = """
+[cluster]
+slots = 2
+scheduler = "fifo"
+[policy]
+mode = "enforce"
+rule = "consecutive:k=2"
+warn_s = 0
+backed_s = 0
+"""
+
+
+class Evalstop:
+    def __init__(self, folder, port):
+        self.folder, self.port = folder, port
+        (folder / "evalstop.toml").write_text(CONFIG)
+        self.environment = dict(os.environ) | {
+            "PYTHONPATH": str(Path(evalstop.__file__).parents[1]),
+            "EVALSTOP_URL": f"http://127.0.0.1:{port}",
+            "EVALSTOP_DIR": str(folder / "state"),
+        }
+        self.servers = []
+
+    def up(self):
+        server = subprocess.Popen(
+            [sys.executable, "-m", "evalstop", "up", "--port", str(self.port)],
+            cwd=self.folder,
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.servers.append(server)
+        return server
+
+    def run(self, *words, check=True):
+        done = subprocess.run(
+            [sys.executable, "-m", "evalstop", *words],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    @property
+    def remote(self):
+        return Remote(self.environment["EVALSTOP_URL"], self.folder / "state")
+
+    def job(self, job):
+        return self.remote.get(f"/jobs/{job}")
+
+    def answers(self):
+        with contextlib.suppress(EvalStopError):
+            return self.remote.get("/cluster")["gpus"]["total"] == 2
+        return False
+
+    def until(self, holds, within_s=30.0):
+        deadline = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def until_ready(self):
+        self.until(self.answers)
+
+
+@pytest.fixture
+def evalstop_in(tmp_path, unused_port):
+    made = Evalstop(tmp_path, unused_port)
+    yield made
+    for server in made.servers:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+    for path in (tmp_path / "state" / "runs").glob("*/*/process.json"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(json.loads(path.read_text())["pid"], signal.SIGKILL)
+
+
+@pytest.fixture
+def unused_port():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def test_a_second_controller_takes_over_and_the_jobs_never_notice(evalstop_in, tmp_path):
+    first = evalstop_in.up()
+    evalstop_in.until_ready()
+    (tmp_path / "train.py").write_text(TRAINER)
+    jobs = {
+        "jobs": [
+            {
+                "id": name,
+                "direction": "max",
+                "job_type": "rlhf",
+                "gpus": gpus,
+                "command": [sys.executable, str(tmp_path / "train.py")],
+                "cwd": str(tmp_path),
+                "grace_s": 1,
+            }
+            for name, gpus in (("declines", 2), ("waits", 2))
+        ]
+    }
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    assert evalstop_in.run("submit", "jobs.json").stdout.split() == ["declines", "waits"]
+    second = evalstop_in.up()
+    evalstop_in.until(lambda: evalstop_in.job("declines")["phase"] == "running")
+    assert second.poll() is None
+    first.kill()
+    began = time.monotonic()
+    evalstop_in.until(evalstop_in.answers)
+    assert time.monotonic() - began < 10.0
+    assert evalstop_in.job("declines")["attempt"] == 1
+    (tmp_path / "decline").touch()
+    evalstop_in.until(lambda: evalstop_in.job("declines")["stop"] is not None)
+    (tmp_path / "decline").unlink()
+    assert evalstop_in.job("declines")["best"]["score"] == 0.6
+    evalstop_in.until(lambda: evalstop_in.job("declines")["outcome"] == "stopped_by_policy")
+    evalstop_in.until(lambda: evalstop_in.job("waits")["phase"] == "running")
+    live = evalstop_in.run("explain", "declines", "--json").stdout
+    evalstop_in.run("freeze")
+    evalstop_in.run("stop", "waits", "--note", "enough")
+    evalstop_in.until(lambda: evalstop_in.job("waits")["outcome"] == "cancelled")
+    second.kill()
+    assert evalstop_in.run("explain", "declines", "--offline", "--json").stdout == live
+    refused = evalstop_in.run("jobs", check=False)
+    assert refused.returncode == 1
+    assert "is `evalstop up` running there?" in refused.stderr
+
+
+def test_orders_and_reports_from_the_command_line(evalstop_in, tmp_path):
+    evalstop_in.up()
+    evalstop_in.until_ready()
+    assert evalstop_in.run("doctor").stdout.count("ok") == 4
+    (tmp_path / "job.toml").write_text(
+        'id = "a"\ndirection = "max"\njob_type = "rlhf"\ncommand = ["sleep", "100"]\n'
+    )
+    evalstop_in.run("submit", "job.toml")
+    bad = evalstop_in.run("submit", "job.toml", check=False)
+    assert (bad.returncode, "another id" in bad.stderr) == (2, True)
+    evalstop_in.until(lambda: evalstop_in.job("a")["phase"] == "running")
+    evalstop_in.run("snooze", "a", "--hours", "1")
+    for step, score in enumerate((0.5, 0.6, 0.5), start=1):
+        evalstop_in.remote.post("/jobs/a/evals", {"evals": [{"step": step, "score": score}]})
+    evalstop_in.run("report", "a", "--step", "4", "--score", "0.4")
+    assert evalstop_in.job("a")["phase"] == "running"
+    assert "no whole checkpoint" in evalstop_in.run("best", "a", check=False).stderr
+    evalstop_in.run("approve", "a")
+    evalstop_in.until(lambda: evalstop_in.job("a")["phase"] == "ended")
+    assert "by admin" in evalstop_in.run("explain", "a").stdout
+    assert evalstop_in.job("a")["outcome"] == "cancelled"
+    assert "a" in evalstop_in.run("watch", "--once").stdout
+    savings = json.loads(evalstop_in.run("savings", "--json").stdout)
+    assert savings["total"]["jobs"] == 1
+    undone = evalstop_in.run("undo", "a")
+    assert "from the beginning" in undone.stderr
+    evalstop_in.run("stop", "a")
+    evalstop_in.until(lambda: evalstop_in.job("a")["phase"] == "ended")
