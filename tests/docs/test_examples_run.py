@@ -7,6 +7,7 @@ folder of the page's own and must succeed. Blocks fenced otherwise are only show
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,15 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+SCRIPTS = [
+    (script, arguments)
+    for script in sorted((ROOT / "examples").glob("*.py"))
+    # as the docstring says: a script without arguments, or "python examples/NAME.py ARGUMENTS"
+    for arguments in re.findall(
+        rf"python examples/{script.name} ?(.*?) *(?:#.*)?\n", script.read_text()
+    )
+    or [""]
+]
 
 
 @pytest.fixture
@@ -61,6 +70,11 @@ def test_examples_of_a_page_run(
         example.evaluate()
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_an_example_script_runs(script: Path, tmp_path: Path, shell: dict[str, str]) -> None:
-    run([sys.executable, "-W", "error", str(script)], tmp_path / "work", shell)
+@pytest.mark.parametrize(
+    ("script", "arguments"), SCRIPTS, ids=lambda value: getattr(value, "name", value)
+)
+def test_an_example_script_runs(
+    script: Path, arguments: str, tmp_path: Path, shell: dict[str, str]
+) -> None:
+    command = [sys.executable, "-W", "error", str(script), *arguments.split()]
+    run(command, tmp_path / "work", shell)

@@ -228,7 +228,7 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
             self._warn(
                 "trained",
                 f"{name} is the reward that training maximises: it keeps rising while true "
-                "quality falls. Watch a held-out metric instead (docs/howto/trl.md)",
+                "quality falls. Watch a held-out metric instead (docs/how-to/trl.md)",
             )
         point = self._point(state.global_step, metrics, state.log_history)
         if self._reporter is not None:
