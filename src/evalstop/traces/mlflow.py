@@ -69,12 +69,11 @@ class History(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run and its newest values: name of metric to (step, value)."""
+    """A run, and the newest value of each metric."""
 
     id: str
     name: str
     newest: Mapping[str, float]
-    job_type: str = ""
 
 
 class Server:
@@ -115,7 +114,7 @@ class Server:
             for page in self._pages("metrics/get-history", query):
                 points += [_point(metric_) for metric_ in page.get("metrics", ())]
         except _LoopError as error:
-            return History(points, str(error))
+            return History(points, error.message)
         return History(points, _missing_newest(points, run.newest.get(metric, math.nan)))
 
     def _pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -129,10 +128,10 @@ class Server:
                 return
             if token in seen:
                 msg = f"{path} gave the page token {token!r} twice"
-                raise _LoopError(msg)
+                raise _LoopError(self._uri, msg)
             seen.add(token)
         msg = f"{path} has more than {_MOST_PAGES} pages"
-        raise _LoopError(msg)
+        raise _LoopError(self._uri, msg)
 
     def _by_http(self, path: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         url = f"{self._uri}/api/2.0/mlflow/{path}"
@@ -152,7 +151,7 @@ class Server:
         return value
 
 
-class _LoopError(Exception):
+class _LoopError(ReadError):
     """A list of pages does not end."""
 
 
@@ -209,45 +208,51 @@ class _Library:
 
     def __init__(self, uri: str) -> None:
         try:
-            self._client: Any = import_module("mlflow").MlflowClient(tracking_uri=uri)
+            self._module = import_module("mlflow")
         except ImportError as error:
-            msg = "mlflow"
-            raise MissingExtraError(msg, "mlflow") from error
+            package = "mlflow"
+            raise MissingExtraError(package, package) from error
         self._uri = uri
+        self._client: Any = self._asked(self._module.MlflowClient, tracking_uri=uri)
 
     def runs(self, address: Address) -> list[Run]:
         if address.run:
-            return [self._run(self._client.get_run(address.run))]
+            return [_run_of_entity(self._asked(self._client.get_run, address.run))]
         experiments = [
             experiment.experiment_id
             for experiment in self._all(self._client.search_experiments)
             if address.experiment in {"", experiment.name, experiment.experiment_id}
         ]
         if not experiments:
-            raise ReadError(self._uri, f"there is no experiment {address.experiment!r}")
-        return [self._run(run) for run in self._all(self._client.search_runs, experiments)]
+            message = f"there is no experiment {address.experiment!r}"
+            raise ReadError(self._uri, message)
+        return [_run_of_entity(run) for run in self._all(self._client.search_runs, experiments)]
 
     def history(self, run: Run, metric: str) -> History:
-        points = [
-            (point.step, float(point.value), point.timestamp)
-            for point in self._client.get_metric_history(run.id, metric)
-        ]
+        reported = self._asked(self._client.get_metric_history, run.id, metric)
+        points = [(point.step, float(point.value), point.timestamp) for point in reported]
         return History(points, _missing_newest(points, run.newest.get(metric, math.nan)))
 
-    @staticmethod
-    def _run(run: Any) -> Run:  # noqa: ANN401 -- MLflow's entity
-        return Run(run.info.run_id, run.info.run_name or run.info.run_id, dict(run.data.metrics))
-
-    @staticmethod
-    def _all(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
+    def _all(self, search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
         token, seen = None, set()
         while True:
-            page = search(*arguments, max_results=_PAGE, page_token=token)
+            page = self._asked(search, *arguments, max_results=_PAGE, page_token=token)
             yield from page
             token = page.token
             if not token or token in seen:
                 return
             seen.add(token)
+
+    def _asked(self, function: Callable[..., Any], *arguments: object, **options: object) -> Any:  # noqa: ANN401 -- MLflow's entities
+        try:
+            return function(*arguments, **options)
+        except self._module.exceptions.MlflowException as error:
+            message = f"MLflow cannot read it: {error}"
+            raise ReadError(self._uri, message) from error
+
+
+def _run_of_entity(run: Any) -> Run:  # noqa: ANN401 -- MLflow's entity
+    return Run(run.info.run_id, run.info.run_name or run.info.run_id, dict(run.data.metrics))
 
 
 def _run(data: Mapping[str, Any]) -> Run:
