@@ -41,6 +41,7 @@ COMMANDS: dict[str, Entry] = {
     "simulate": Entry(
         "evalstop.cli.simulate:simulate", "What would a rule do to a whole cluster?", _ASK
     ),
+    "lab": Entry("evalstop.cli.lab:app", "Real small RLHF runs that over-optimise.", _ASK),
     "rules": Entry("evalstop.cli.rules:rules", "List the stop rules and their parameters.", _ASK),
     "up": Entry("evalstop.cli.up:up", "Run the platform: controller and API.", _RUN),
     "submit": Entry("evalstop.cli.jobs:submit", "Hand in the job that a file describes.", _RUN),

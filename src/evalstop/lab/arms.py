@@ -15,7 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ARMS", "EVALUATIONS", "STEPS_PER_EVALUATION", "Arm", "Construction", "arm_named"]
+__all__ = [
+    "ARMS",
+    "EVALUATIONS",
+    "PANELS",
+    "STEPS_PER_EVALUATION",
+    "Arm",
+    "Construction",
+    "arm_named",
+]
 
 Construction = Literal["healthy", "over-optimised", "open"]
 
@@ -23,6 +31,9 @@ EVALUATIONS = 24
 """Evaluations of a run after the one at step 0."""
 
 STEPS_PER_EVALUATION = 5
+
+PANELS = 8
+"""Disjoint sets of held-out prompts: one for the stop rule, the others for the truth."""
 
 
 @dataclass(frozen=True, kw_only=True)

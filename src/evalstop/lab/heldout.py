@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from transformers import TrainerCallback
 
+from evalstop.lab.arms import PANELS
 from evalstop.lab.language import END, PROMPT_TOKENS, corpus, gold_reward, prompts
 from evalstop.lab.start import sample
 
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
 
     from evalstop.lab.start import LanguageModel
 
-__all__ = ["HELD_OUT", "PANELS", "HeldOutEvaluation", "Measurement", "sequence_log_likelihood"]
+__all__ = ["HELD_OUT", "HeldOutEvaluation", "Measurement", "sequence_log_likelihood"]
 
-PANELS = 8
 HELD_OUT = 64 * PANELS
 _HELD_OUT_SEED = 77
 

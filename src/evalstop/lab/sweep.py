@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evalstop.lab.arms import ARMS
-from evalstop.lab.heldout import PANELS
+from evalstop.lab.arms import ARMS, PANELS
 from evalstop.lab.training import Laboratory
 
 if TYPE_CHECKING:
