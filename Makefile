@@ -1,5 +1,5 @@
 # evalstop: everything is done in a virtual environment of its own, made on first use.
-#   make demo    replay real runs, then simulate the paper's cluster with and without evalstop
+#   make demo    one queue of real training jobs, with evalstop and without, side by side (80 s)
 #   make test    run the tests
 #   make check   formatter, linter, types, layers
 #   make bench   speed, with the bounds that must hold
@@ -25,7 +25,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 demo: $(VENV)/.ready
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/live/demo.py
 
 test: $(VENV)/.ready
 	@$(BIN)/python -m pytest $(GATES) $(ARGS)
