@@ -41,6 +41,9 @@ COMMANDS: dict[str, Entry] = {
     "simulate": Entry(
         "evalstop.cli.simulate:simulate", "What would a rule do to a whole cluster?", _ASK
     ),
+    "scenario": Entry(
+        "evalstop.cli.scenario:scenario", "Look at a workload before simulating it.", _ASK
+    ),
     "lab": Entry("evalstop.cli.lab:app", "Real small RLHF runs that over-optimise.", _ASK),
     "rules": Entry("evalstop.cli.rules:rules", "List the stop rules and their parameters.", _ASK),
     "up": Entry("evalstop.cli.up:up", "Run the platform: controller and API.", _RUN),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 -- Typer reads the annotation
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evalstop.cli.output import number, print_table, progress, tell, version, write_json
+from evalstop.cli.scenario import open_scenario
 from evalstop.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -115,19 +116,7 @@ def _scenario(name: str, gpus: int | None, jobs: int | None, *, of_trace: bool) 
     """Return the named or written scenario, with what the options change."""
     from msgspec.structs import replace  # noqa: PLC0415 -- after the options are read
 
-    from evalstop.workloads.scenario_text import read_scenario  # noqa: PLC0415 -- same
-    from evalstop.workloads.scenarios import named  # noqa: PLC0415 -- same
-
-    path = Path(name)
-    if path.suffix == ".toml":
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            msg = f"{name}: cannot be read: {error}"
-            raise InputError(msg) from error
-        setting = read_scenario(text, source=name)
-    else:
-        setting = named(name)
+    setting = open_scenario(name)
     changes: dict[str, Any] = {"gpus": gpus or setting.gpus}
     if of_trace:
         changes["gangs"] = {1: 1.0}  # sizes are the trace's, and need not fit the scenario's

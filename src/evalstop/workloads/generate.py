@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from evalstop.workloads.arrivals import bursty_arrivals, mean_gap_s, poisson_arrivals
 from evalstop.workloads.job import Workload
 from evalstop.workloads.observe import delivery_delays
-from evalstop.workloads.series import Series, draw, make_series
+from evalstop.workloads.series import Series, Ways, draw, draw_ways, make_series
 from evalstop.workloads.sizes import (
     draw_gangs,
     estimate_durations,
@@ -62,6 +62,17 @@ class Arrived(Struct, frozen=True, kw_only=True, eq=False):
     ids: tuple[str, ...] | None = None
 
 
+class _Roles(Struct, frozen=True, kw_only=True, eq=False):
+    """Who is what. ``stretch``: how much longer a run is than the law of durations says."""
+
+    kinds: Integers
+    names: tuple[str, ...]
+    hacking: NDArray[np.bool_]
+    ways: Ways
+    evals: Integers
+    stretch: Floats
+
+
 class _Streams(Struct, frozen=True, kw_only=True):
     """One generator a concern. New ones go to the end, or every seed changes its meaning."""
 
@@ -80,13 +91,15 @@ class _Streams(Struct, frozen=True, kw_only=True):
     failures: np.random.Generator
     elasticity: np.random.Generator
     mitigation: np.random.Generator
+    ways: np.random.Generator
 
 
 def generate(scenario: Scenario, seed: int) -> Workload:
     """Return the workload that a scenario gives with a seed: the same one, always."""
     streams = _streams(seed)
-    workload = _with_curves(scenario, _draw_arrivals(scenario, streams), streams)
-    return _with_elasticity(scenario, workload, streams)
+    roles = _cast(scenario, scenario.jobs, streams)
+    arrived = _draw_arrivals(scenario, roles, streams)
+    return _with_elasticity(scenario, _with_curves(scenario, arrived, roles, streams), streams)
 
 
 def generate_on(scenario: Scenario, arrived: Arrived, seed: int) -> Workload:
@@ -95,7 +108,8 @@ def generate_on(scenario: Scenario, arrived: Arrived, seed: int) -> Workload:
     Types, labels, evaluations and whatever else the trace leaves open are the scenario's.
     """
     streams = _streams(seed)
-    return _with_elasticity(scenario, _with_curves(scenario, arrived, streams), streams)
+    roles = _cast(scenario, arrived.submit_s.size, streams, arrived)
+    return _with_elasticity(scenario, _with_curves(scenario, arrived, roles, streams), streams)
 
 
 def _streams(seed: int) -> _Streams:
@@ -105,27 +119,65 @@ def _streams(seed: int) -> _Streams:
     return _Streams(**dict(zip(fields, children, strict=True)))
 
 
-def _draw_arrivals(scenario: Scenario, streams: _Streams) -> Arrived:
+def _cast(
+    scenario: Scenario, jobs: int, streams: _Streams, arrived: Arrived | None = None
+) -> _Roles:
+    """Draw who is what: types, hidden labels, where jobs peak, how often they are evaluated."""
+    if arrived is not None and arrived.job_type is not None:
+        kinds, names = arrived.job_type, arrived.job_types
+    else:
+        names = tuple(scenario.types)
+        kinds = shuffled_kinds(streams.types, jobs, shares=list(scenario.types.values()))
+    shares = [scenario.hacking.get(name, 0.0) for name in names]
+    hacking = nested_labels(streams.labels, kinds, shares=shares)
+    plan = scenario.mitigation
+    held_back = streams.mitigation.random(jobs) < plan.share
+    kl_factor = np.where(held_back, plan.kl_factor, 1.0)
+    ways = draw_ways(streams.ways, scenario.curves, hacking, kl_factor=kl_factor)
+    if scenario.curves.clock == "peak":
+        ways, evals, stretch = _by_the_peak(scenario, ways, streams)
+    else:
+        low, high = scenario.evals.counts
+        evals = streams.evals.integers(low, high, size=jobs, endpoint=True)
+        stretch = np.ones(jobs)
+    if arrived is not None and arrived.evals is not None:
+        evals = arrived.evals
+    return _Roles(
+        kinds=kinds, names=names, hacking=hacking, ways=ways, evals=evals, stretch=stretch
+    )
+
+
+def _by_the_peak(
+    scenario: Scenario, ways: Ways, streams: _Streams
+) -> tuple[Ways, Integers, Floats]:
+    """Return ways, evaluations and how much longer runs are, where the peak is the clock.
+
+    The peak lies ``base`` evaluations from the start by the same law for every label, and each
+    run ends at a whole number of evaluations, on its side of the peak.
+    """
+    low, high = scenario.evals.counts
+    base = np.maximum(1.0, low + (high - low) * streams.evals.random(ways.peak.size))
+    ends = np.rint(base / ways.peak)
+    beyond = ways.peak < 1
+    ends = np.where(beyond, np.maximum(ends, np.floor(base) + 1), np.minimum(ends, np.floor(base)))
+    evals = np.maximum(1, ends).astype(np.int64)
+    slots = evals if scenario.evals.at_end else evals + 1
+    return Ways(peak=base / slots, power=ways.power), evals, slots / base
+
+
+def _draw_arrivals(scenario: Scenario, roles: _Roles, streams: _Streams) -> Arrived:
     """Return sizes, durations and times of arrival."""
     jobs, law = scenario.jobs, scenario.durations
     gangs = draw_gangs(streams.gangs, jobs, weights=scenario.gangs)
-    evals = _draw_evals(scenario, jobs, streams)
     spans = law.median_s * np.exp(law.sigma * streams.durations.standard_normal(jobs))
-    durations = spans * np.maximum(evals, 1) if law.per_eval else spans
+    durations = spans * (np.maximum(roles.evals, 1) if law.per_eval else roles.stretch)
     if law.whole_seconds:
         durations = np.maximum(1.0, np.rint(durations))
     return Arrived(
         submit_s=_draw_times(scenario, gangs * durations, streams),
         duration_s=durations,
         gpus=gangs,
-        evals=evals,
     )
-
-
-def _draw_evals(scenario: Scenario, jobs: int, streams: _Streams) -> Integers:
-    """Return how often each job is evaluated."""
-    low, high = scenario.evals.counts
-    return streams.evals.integers(low, high, size=jobs, endpoint=True)
 
 
 def _draw_times(scenario: Scenario, work: Floats, streams: _Streams) -> Floats:
@@ -141,19 +193,17 @@ def _draw_times(scenario: Scenario, work: Floats, streams: _Streams) -> Floats:
     return np.rint(times) if scenario.durations.whole_seconds else times
 
 
-def _with_curves(scenario: Scenario, arrived: Arrived, streams: _Streams) -> Workload:
+def _with_curves(
+    scenario: Scenario, arrived: Arrived, roles: _Roles, streams: _Streams
+) -> Workload:
     """Return the arrived jobs with all that is missing of them."""
-    jobs = arrived.submit_s.size
-    evals = arrived.evals if arrived.evals is not None else _draw_evals(scenario, jobs, streams)
-    kinds, names = _kinds(scenario, arrived, streams)
-    shares = [scenario.hacking.get(name, 0.0) for name in names]
     tenant, tenants = _tenants(scenario, arrived, streams)
     lying = tenant >= len(tenants) - scenario.adversaries.tenants
     series = make_series(
         scenario,
-        nested_labels(streams.labels, kinds, shares=shares),
-        evals,
-        kl_factor=_kl_factors(scenario, jobs, streams),
+        roles.hacking,
+        roles.evals,
+        ways=roles.ways,
         hiding=lying & scenario.adversaries.hide_declines,
         curves=streams.curves,
         noise=streams.noise,
@@ -168,8 +218,8 @@ def _with_curves(scenario: Scenario, arrived: Arrived, streams: _Streams) -> Wor
         peak_s=arrived.duration_s * series.peak,
         tenant=tenant,
         tenants=tenants,
-        job_type=kinds,
-        job_types=names,
+        job_type=roles.kinds,
+        job_types=roles.names,
         bounds=series.bounds,
         eval_offsets=_offsets(series, arrived.duration_s),
         eval_steps=series.steps,
@@ -194,17 +244,6 @@ def _offsets(series: Series, duration_s: Floats) -> NDArray[np.floating[Any]]:
         part = slice(int(series.bounds[start]), int(series.bounds[stop]))
         series.progress[part] *= np.repeat(duration_s[start:stop], counts[start:stop])
     return series.progress
-
-
-def _kinds(
-    scenario: Scenario, arrived: Arrived, streams: _Streams
-) -> tuple[Integers, tuple[str, ...]]:
-    """Return each job's type."""
-    if arrived.job_type is not None:
-        return arrived.job_type, arrived.job_types
-    shares = list(scenario.types.values())
-    kinds = shuffled_kinds(streams.types, arrived.submit_s.size, shares=shares)
-    return kinds, tuple(scenario.types)
 
 
 def _tenants(
@@ -234,13 +273,6 @@ def _estimates(
     else:
         return None
     return np.where(lying, scenario.adversaries.estimate_factor, 1.0) * estimates
-
-
-def _kl_factors(scenario: Scenario, jobs: int, streams: _Streams) -> Floats:
-    """Return how much of its KL each job spends, given what its trainer does."""
-    plan = scenario.mitigation
-    held_back = streams.mitigation.random(jobs) < plan.share
-    return np.where(held_back, plan.kl_factor, 1.0)
 
 
 def _with_elasticity(scenario: Scenario, workload: Workload, streams: _Streams) -> Workload:

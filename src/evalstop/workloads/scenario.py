@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from msgspec import Meta, Struct, field
 
 __all__ = [
+    "CLOCKS",
     "DECLINING",
     "FAMILIES",
     "PROCESSES",
@@ -56,6 +57,7 @@ Family: TypeAlias = Literal[
     "random-walk",
 ]
 
+Clock: TypeAlias = Literal["run", "peak"]
 Reported: TypeAlias = Literal["true", "understated", "unknown"]
 Process: TypeAlias = Literal["poisson", "bursty", "batch"]
 
@@ -64,6 +66,9 @@ FAMILIES: tuple[str, ...] = get_args(Family)
 
 DECLINING: tuple[str, ...] = get_args(Declining)
 """Families with a peak: the ones that a hacking run can follow."""
+
+CLOCKS: tuple[str, ...] = get_args(Clock)
+"""What counts and durations may be of."""
 
 REPORTED: tuple[str, ...] = get_args(Reported)
 """What reports may say of their error."""
@@ -94,6 +99,11 @@ class Curves(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         power: KL grows as t^power.
         healthy_kl: KL at the end of a healthy run over KL at its peak, at most 1.
         hacking_kl: likewise of a hacking run, above 1. The peak lies at ratio^(-1 / power).
+        clock: what ``Evals.count`` and ``Durations`` are of. "run": of the run, whatever its
+            label; hacking runs then climb faster. "peak": of the way to the peak, so that
+            evaluation by evaluation nothing tells the labels apart before the peak; hacking
+            runs are those that go on for longer.
+        floor: what no true score goes below (chance level of a benchmark); none in Gao's law.
         drop: share of the gain lost at the end (linear-decline) or at once (cliff).
         depth: how far below its start a collapse ends, in gains; depth of dips and restarts, in
             gains.
@@ -111,6 +121,8 @@ class Curves(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     power: Range = (1.0, 2.0)
     healthy_kl: Range = (0.1, 0.5)
     hacking_kl: Range = (4.0, 7.0)
+    clock: Clock = "run"
+    floor: float | None = None
     drop: Range = (0.3, 0.7)
     depth: Range = (0.2, 0.4)
     knee: Range = (0.2, 0.5)

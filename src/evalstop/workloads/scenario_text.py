@@ -10,6 +10,7 @@ sigma = 0.05            # other tables change the named keys only
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from difflib import get_close_matches
@@ -18,10 +19,10 @@ from typing import Any
 import msgspec
 
 from evalstop.core.errors import ReadError
-from evalstop.workloads.scenario import DECLINING, FAMILIES, PROCESSES, REPORTED, Scenario
+from evalstop.workloads.scenario import CLOCKS, DECLINING, FAMILIES, PROCESSES, REPORTED, Scenario
 from evalstop.workloads.scenarios import NAMED
 
-__all__ = ["read_scenario", "write_scenario"]
+__all__ = ["read_scenario", "scenario_toml", "write_scenario"]
 
 _GROUPS = {
     field.name: field.default.__struct_fields__
@@ -33,6 +34,7 @@ _GROUPS = {
 _CHOICES = {
     ("curves", "healthy"): FAMILIES,
     ("curves", "hacking"): DECLINING,
+    ("curves", "clock"): CLOCKS,
     ("noise", "reported"): REPORTED,
     ("arrivals", "process"): PROCESSES,
 }
@@ -63,6 +65,37 @@ def write_scenario(scenario: Scenario) -> dict[str, Any]:
     """Return the scenario as plain objects, as a TOML or JSON file would hold it."""
     plain: dict[str, Any] = msgspec.to_builtins(scenario, str_keys=True)
     return plain
+
+
+def scenario_toml(scenario: Scenario) -> str:
+    """Return the scenario as TOML text that reads back the same."""
+    plain = write_scenario(scenario)
+    lines = [f"{key} = {_toml(value)}" for key, value in plain.items() if key not in _GROUPS]
+    for group in _GROUPS:
+        lines += ["", f"[{group}]"]
+        lines += [f"{key} = {_toml(v)}" for key, v in plain[group].items() if v is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    """Return a value as TOML: numbers, words, pairs and tables of shares are all there are."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case dict():
+            entries = ", ".join(f"{_toml_key(key)} = {_toml(v)}" for key, v in value.items())
+            return f"{{ {entries} }}" if entries else "{}"
+        case list() | tuple():
+            return f"[{', '.join(map(_toml, value))}]"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return repr(value)
+
+
+def _toml_key(key: str) -> str:
+    """Return a key, in quotation marks where it needs them."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
 def _explain(error: msgspec.ValidationError, *, text: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from evalstop.core.errors import SpecError
 from evalstop.workloads.scenario import Arrivals, Curves, Durations, Evals, Noise, Scenario, Signals
 
-__all__ = ["CONFORMANCE", "GAO", "HARD", "NAMED", "PAPER", "named"]
+__all__ = ["CONFORMANCE", "GAO", "HARD", "MATCHED", "NAMED", "PAPER", "named"]
 
 PAPER = Scenario(
     name="paper",
@@ -13,7 +15,9 @@ PAPER = Scenario(
     jobs=200,
     types={"rlhf": 0.8, "dpo": 0.1, "lora": 0.1},
     hacking={"rlhf": 0.6},
-    curves=Curves(start=0.0, gain=1.0, power=2.0, healthy_kl=(0.25, 1.0), hacking_kl=(3.5, 6.0)),
+    curves=Curves(
+        start=(0.0, 0.3), gain=(0.8, 1.2), power=2.0, healthy_kl=(0.25, 1.0), hacking_kl=(3.5, 6.0)
+    ),
     noise=Noise(sigma=0.035),
     evals=Evals(count=10),
 )
@@ -33,6 +37,15 @@ GAO = Scenario(
 )
 """Overoptimisation as Gao et al. measured it: slow declines, healthy runs that flatten at their
 peak, binomial errors of 500 items, 20 evaluations."""
+
+MATCHED = replace(
+    GAO,
+    name="matched",
+    curves=replace(GAO.curves, clock="peak", hacking_kl=(1.5, 4.0)),
+    evals=Evals(count=(8, 16)),
+)
+"""As gao, but nothing tells the labels apart before the peak, evaluation by evaluation: all jobs
+climb by one law, healthy ones end before they reach their peak, hacking ones go on."""
 
 HARD = Scenario(
     name="hard",
@@ -59,6 +72,7 @@ HARD = Scenario(
         },
         start=(0.2, 0.4),
         gain=(0.1, 0.4),
+        floor=0.0,
         healthy_kl=(0.25, 1.0),
         hacking_kl=(1.5, 20.0),
     ),
@@ -89,7 +103,7 @@ CONFORMANCE = Scenario(
 )
 """The law by which the simulators' common traces were drawn, with curves: for benchmarks."""
 
-NAMED = {scenario.name: scenario for scenario in (PAPER, GAO, HARD, CONFORMANCE)}
+NAMED = {scenario.name: scenario for scenario in (PAPER, GAO, MATCHED, HARD, CONFORMANCE)}
 """Scenario by name."""
 
 

@@ -25,7 +25,7 @@ from evalstop.workloads.scenario import DECLINING, Curves, Range, Scenario, high
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Series", "draw", "make_series", "true_shares"]
+__all__ = ["Series", "Ways", "draw", "draw_ways", "make_series", "true_shares"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -60,6 +60,13 @@ class Series(Struct, frozen=True, kw_only=True, eq=False):
         return int(self.bounds[-1])
 
 
+class Ways(Struct, frozen=True, kw_only=True, eq=False):
+    """The way to the peak: progress at the peak (1 or more: not reached) and power, (jobs,)."""
+
+    peak: Floats
+    power: Floats
+
+
 class Shapes(Struct, frozen=True, kw_only=True, eq=False):
     """Parameters of a block of curves, each of shape (jobs, 1), so that they broadcast."""
 
@@ -83,7 +90,7 @@ def make_series(
     hacking: Flags,
     evals: Integers,
     *,
-    kl_factor: Floats,
+    ways: Ways,
     hiding: Flags,
     curves: np.random.Generator,
     noise: np.random.Generator,
@@ -95,7 +102,7 @@ def make_series(
         scenario: what curves and noise look like.
         hacking: which jobs go past their peak unless they are mitigated, shape (jobs,).
         evals: evaluations of each, shape (jobs,).
-        kl_factor: KL spent over the KL that would have been, shape (jobs,).
+        ways: where each would peak.
         hiding: which jobs report the best score so far, shape (jobs,).
         curves: generator for the truth.
         noise: generator for the errors.
@@ -107,7 +114,7 @@ def make_series(
     for start in range(0, hacking.size, _BLOCK):
         block = slice(start, min(start + _BLOCK, hacking.size))
         rectangle = _Rectangle(scenario, evals[block])
-        shapes = _draw_shapes(scenario.curves, hacking[block], kl_factor[block], curves)
+        shapes = _draw_shapes(scenario.curves, ways, block, curves)
         truth = _truth(scenario.curves, hacking[block], rectangle.progress, shapes, curves)
         peak[block] = np.where(hacking[block], np.minimum(1.0, shapes.peak[:, 0]), 1.0)
         part = slice(int(bounds[block.start]), int(bounds[block.stop]))
@@ -227,25 +234,34 @@ def _truth(
         for family, chosen in _choices(weights, luck, hacking == label):
             walk = None if normals is None else normals[chosen]
             share[chosen] = true_shares(family, progress[chosen], shapes.some(chosen), walk)
-    return start + gain * share
+    truth = start + gain * share
+    return truth if plan.floor is None else np.maximum(truth, plan.floor)
 
 
-def _draw_shapes(
-    plan: Curves, hacking: Flags, kl_factor: Floats, rng: np.random.Generator
-) -> Shapes:
-    """Return parameters for every family: all are drawn, whichever are used."""
-    count = hacking.size
-    power = draw(rng, plan.power, count)
-    position = rng.random((count, 1))
-    bounds = np.where(
-        hacking[:, None],
-        [[lowest(plan.hacking_kl), highest(plan.hacking_kl)]],
-        [[lowest(plan.healthy_kl), highest(plan.healthy_kl)]],
+def draw_ways(rng: np.random.Generator, plan: Curves, hacking: Flags, *, kl_factor: Floats) -> Ways:
+    """Return where jobs peak, given their labels and what their trainers do.
+
+    Args:
+        rng: generator.
+        plan: laws.
+        hacking: which jobs go past their peak unless they are mitigated, shape (jobs,).
+        kl_factor: KL spent over the KL that would have been, shape (jobs,).
+    """
+    power = draw(rng, plan.power, hacking.size)[:, 0]
+    low, high = (
+        np.where(hacking, bound(plan.hacking_kl), bound(plan.healthy_kl))
+        for bound in (lowest, highest)
     )
-    ratio = (bounds[:, :1] + (bounds[:, 1:] - bounds[:, :1]) * position) * kl_factor[:, None]
+    ratio = (low + (high - low) * rng.random(hacking.size)) * kl_factor
+    return Ways(peak=families.peak_for_kl_ratio(ratio, power=power), power=power)
+
+
+def _draw_shapes(plan: Curves, ways: Ways, block: slice, rng: np.random.Generator) -> Shapes:
+    """Return parameters for every family: all are drawn, whichever are used."""
+    count = block.stop - block.start
     return Shapes(
-        peak=families.peak_for_kl_ratio(ratio, power=power),
-        power=power,
+        peak=ways.peak[block, None],
+        power=ways.power[block, None],
         drop=draw(rng, plan.drop, count),
         depth=draw(rng, plan.depth, count),
         knee=draw(rng, plan.knee, count),

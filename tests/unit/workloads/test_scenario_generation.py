@@ -29,7 +29,7 @@ from evalstop.workloads.scenario import (
     Signals,
     Tenants,
 )
-from evalstop.workloads.scenarios import CONFORMANCE, GAO, HARD, NAMED, PAPER, named
+from evalstop.workloads.scenarios import CONFORMANCE, GAO, HARD, MATCHED, NAMED, PAPER, named
 
 ARRAYS = [
     name
@@ -120,7 +120,50 @@ def test_healthy_and_hacking_cannot_be_told_apart_before_the_peak():
     assert stats.ks_2samp(*ends).pvalue < 1e-6  # the test can tell what differs
 
 
-@pytest.mark.parametrize("scenario", [PAPER, GAO, HARD], ids=lambda scenario: scenario.name)
+def first_evals_p_values(scenario):
+    """Return p-values of two-sample tests on the first two true scores of each label."""
+    workload = generate(with_(scenario, jobs=4000, types={"rlhf": 1.0}), 1)
+    first = workload.true_scores[workload.bounds[:-1]]
+    second = workload.true_scores[workload.bounds[:-1] + 1]
+    features = first, second - first, (second - first) / first
+    return [stats.ks_2samp(f[workload.hacking], f[~workload.hacking]).pvalue for f in features]
+
+
+def test_by_the_clock_of_the_peak_nothing_tells_labels_apart_evaluation_by_evaluation():
+    assert min(first_evals_p_values(MATCHED)) > 0.01
+
+
+def test_by_the_clock_of_the_run_hacking_runs_climb_faster():
+    """Said in the design note: with as many evaluations each, that is what an early peak means."""
+    assert max(first_evals_p_values(GAO)) < 1e-6
+
+
+def test_by_the_clock_of_the_peak_hacking_runs_are_those_that_go_on():
+    workload = generate(with_(MATCHED, jobs=1000), 0)
+    evals = np.diff(workload.bounds)
+    base = evals * workload.peak_s / workload.duration_s
+    assert ((base >= 8) & (base <= 16))[workload.hacking].all()
+    assert evals[workload.hacking].mean() > 1.5 * evals[~workload.hacking].mean()
+    assert evals[~workload.hacking].max() <= 16
+    spacing = workload.duration_s / evals
+    rlhf = workload.job_type == 0
+    gaps = spacing[rlhf & workload.hacking], spacing[rlhf & ~workload.hacking]
+    assert stats.ks_2samp(*gaps).pvalue > 0.01
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_the_clock_of_the_peak_holds_with_and_without_an_eval_at_the_end(at_end):
+    plan = with_(MATCHED, evals=Evals(count=10, at_end=at_end), noise=Noise(sigma=0.0))
+    for job in generate(plan, 0):
+        if job.hacking:
+            highest = int(np.argmax(job.true_scores))
+            assert highest == 9  # the tenth evaluation is of the peak itself
+            assert job.eval_offsets[9] == pytest.approx(job.peak_s)
+
+
+@pytest.mark.parametrize(
+    "scenario", [PAPER, GAO, MATCHED, HARD], ids=lambda scenario: scenario.name
+)
 def test_hacking_peaks_inside_the_run_and_healthy_at_its_end(scenario):
     workload = generate(with_(scenario, jobs=500), 2)
     hacking = workload.hacking
@@ -140,6 +183,16 @@ def test_every_family_can_be_asked_for(family):
     some = np.repeat(workload.hacking == label, np.diff(workload.bounds))
     assert np.isfinite(workload.true_scores[some]).all()
     assert np.ptp(workload.true_scores[some]) > 0.1
+
+
+def test_no_true_score_goes_below_the_floor():
+    deep = Curves(start=0.2, gain=0.5, hacking_kl=30.0, floor=0.1)
+    workload = generate(with_(curves=deep), 0)
+    assert workload.true_scores.min() == 0.1
+    free = generate(with_(curves=msgspec.structs.replace(deep, floor=None)), 0)
+    assert free.true_scores.min() < 0.0
+    above = free.true_scores >= 0.1
+    assert (workload.true_scores[above] == free.true_scores[above]).all()
 
 
 def test_weights_mix_families():
@@ -324,7 +377,9 @@ def test_descriptions_that_contradict_themselves_are_refused(make, complaint):
 
 
 def test_an_unknown_scenario_lists_the_known_ones():
-    with pytest.raises(SpecError, match=r"unknown scenario 'papr'; known: paper, gao, hard"):
+    with pytest.raises(
+        SpecError, match=r"unknown scenario 'papr'; known: paper, gao, matched, hard"
+    ):
         named("papr")
     assert named("hard") is HARD
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from evalstop.core.errors import ReadError
 from evalstop.workloads.scenario import Curves, Noise, Scenario
-from evalstop.workloads.scenario_text import read_scenario, write_scenario
+from evalstop.workloads.scenario_text import read_scenario, scenario_toml, write_scenario
 from evalstop.workloads.scenarios import GAO, NAMED, PAPER
 
 replace = msgspec.structs.replace
@@ -61,7 +61,10 @@ def test_what_is_written_reads_back_the_same(name):
         ),
         ("zzz = 1", r"line 1: unknown key 'zzz'; known: name, gpus"),
         ("noise = 3", r"line 1: noise is a table: write \[noise\]"),
-        ('base = "papr"', r"line 1: unknown base scenario 'papr'; known: paper, gao, hard"),
+        (
+            'base = "papr"',
+            r"line 1: unknown base scenario 'papr'; known: paper, gao, matched, hard",
+        ),
         ('\njobs = "many"', r"line 2: jobs: Expected `int`, got `str`"),
         ("jobs = -1", r"line 1: jobs: Expected `int` >= 0"),
         ("[noise]\n\nrho = 1.0", r"line 3: noise\.rho: Expected `float` < 1\.0"),
@@ -97,3 +100,13 @@ def test_a_scenario_is_frozen():
         PAPER.jobs = 3
     assert Scenario(noise=Noise(sigma=0.1)).noise.sigma == 0.1
     assert Curves() != PAPER.curves
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_scenario_written_as_toml_reads_back_the_same(name):
+    assert read_scenario(scenario_toml(NAMED[name]), source="other.toml") == NAMED[name]
+
+
+def test_names_with_quotes_and_odd_keys_survive_toml():
+    odd = Scenario(name='a "b"', types={"my type.": 1.0}, hacking={})
+    assert read_scenario(scenario_toml(odd), source="x.toml") == odd
