@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from evalstop.client.wire import Report
 
-__all__ = ["Reporter", "Sender", "flush", "report", "should_stop"]
+__all__ = ["Asker", "Reporter", "Sender", "flush", "report", "should_stop"]
 
 _logger = logging.getLogger("evalstop.client")
 
@@ -75,6 +75,28 @@ def post(
             return error.code, error.read()
 
 
+class Asker(Protocol):
+    """Gets one document."""
+
+    def __call__(self, address: str, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
+        """Return the body of the answer.
+
+        Raises:
+            OSError: if no answer came, or one that says no.
+        """
+        ...
+
+
+def get(address: str, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
+    """Get over HTTP; see `Asker`."""
+    import urllib.request  # noqa: PLC0415 -- 25 ms that the training script need not pay
+
+    request = urllib.request.Request(address, headers=dict(headers))  # noqa: S310 -- the operator's own address
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 -- as above
+        body: bytes = answer.read()
+    return body
+
+
 class Reporter:
     """Sends one job's evaluations; see the module for what it promises.
 
@@ -82,7 +104,9 @@ class Reporter:
         destination: where to; read from the environment if not given.
         capacity: reports the buffer holds.
         drain_s: longest time that leaving the program may take.
-        sender: posts a batch; for tests.
+        ask_every_s: how often a job that calls `should_stop` asks the server anew: a stop that
+            waits for a save or a warning comes after the answer to the last report.
+        sender, asker: post a batch, get a document; for tests.
     """
 
     def __init__(
@@ -91,12 +115,16 @@ class Reporter:
         *,
         capacity: int = 10_000,
         drain_s: float = 5.0,
+        ask_every_s: float = 10.0,
         sender: Sender = post,
+        asker: Asker = get,
     ) -> None:
         self.destination = destination or Destination.from_environment()
         self._capacity = capacity
         self._drain_s = drain_s
+        self._ask_every_s = ask_every_s
         self._sender = sender
+        self._asker = asker
         self._stop_asked = False
         self._complained = False
         self._start_over()
@@ -110,6 +138,7 @@ class Reporter:
         self._thread: threading.Thread | None = None
         self._in_flight = 0
         self._closing = False
+        self._wondering = False
 
     def report(
         self,
@@ -168,7 +197,12 @@ class Reporter:
             self._complain(f"a report was lost: {type(error).__name__}: {error}")
 
     def should_stop(self) -> bool:
-        """Say whether the server has answered that this job should stop. Costs nothing."""
+        """Say whether the server wants this job to stop, as last heard. Never waits."""
+        if self.destination.url and not self._wondering:
+            with self._changed:
+                self._wondering = True
+                self._ensure_thread()
+                self._changed.notify_all()
         return self._stop_asked
 
     def flush(self, timeout_s: float | None = None) -> bool:
@@ -203,22 +237,33 @@ class Reporter:
             if len(self._waiting) >= self._capacity:
                 overflow = self._waiting.popleft()
             self._waiting.append(made)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._send_all, name="evalstop-reporter", daemon=True
-                )
-                self._thread.start()
+            self._ensure_thread()
             self._changed.notify_all()
         if overflow is not None:
             self._file([overflow])
 
+    def _ensure_thread(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
+                target=self._send_all, name="evalstop-reporter", daemon=True
+            )
+            self._thread.start()
+
     def _send_all(self) -> None:
+        ask_at = 0.0
         while True:
             with self._changed:
                 while not self._waiting:
-                    self._changed.wait()
+                    left = ask_at - time.monotonic() if self._wondering else None
+                    if left is not None and left <= 0:
+                        break
+                    self._changed.wait(left)
                 batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
                 self._in_flight = len(batch)
+            if not batch:
+                self._ask()
+                ask_at = time.monotonic() + self._ask_every_s
+                continue
             try:
                 self._send_until_settled(batch)
             except Exception as error:  # noqa: BLE001 -- the thread must live
@@ -258,6 +303,19 @@ class Reporter:
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, timeout=pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _ask(self) -> None:
+        # No answer is no order: the job goes on, and asks again.
+        with contextlib.suppress(OSError, ValueError):
+            said = json.loads(
+                self._asker(
+                    self.destination.job_address,
+                    self.destination.headers(),
+                    timeout_s=_TIME_OUT_S,
+                )
+            )
+            if isinstance(said, dict) and said.get("stop"):
+                self._stop_asked = True
 
     def _read_answer(self, answer: bytes) -> None:
         with contextlib.suppress(ValueError):

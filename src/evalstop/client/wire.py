@@ -3,7 +3,8 @@
 The server's side is ``POST {EVALSTOP_URL}/api/v1/jobs/{EVALSTOP_JOB_ID}/evals`` with the body
 ``{"evals": [report, ...]}``, ``Authorization: Bearer {EVALSTOP_TOKEN}`` and an
 ``Idempotency-Key`` that stays the same when a batch is sent again. Its answer may say
-``{"stop": true}``. Without a server the same reports go into a JSONL file in the long form that
+``{"stop": true}``, and so may ``GET {EVALSTOP_URL}/api/v1/jobs/{EVALSTOP_JOB_ID}``, asked by jobs
+that want to know. Without a server the same reports go into a JSONL file in the long form that
 ``evalstop replay`` reads.
 """
 
@@ -57,13 +58,20 @@ class Destination:
         )
 
     @property
+    def job_address(self) -> str:
+        """Where the server keeps this job."""
+        return f"{self.url}/api/v1/jobs/{quote(self.job, safe='')}"
+
+    @property
     def address(self) -> str:
         """Where batches are posted."""
-        return f"{self.url}/api/v1/jobs/{quote(self.job, safe='')}/evals"
+        return f"{self.job_address}/evals"
 
-    def headers(self, key: str) -> dict[str, str]:
-        """Return the headers of a batch with the idempotency key ``key``."""
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    def headers(self, key: str = "") -> dict[str, str]:
+        """Return the headers of a request, of a batch with the idempotency key ``key``."""
+        headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = key
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         return headers

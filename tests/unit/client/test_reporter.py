@@ -186,6 +186,37 @@ def test_the_server_can_ask_for_a_stop(server, destination):
     assert reporter.should_stop()
 
 
+def test_a_job_that_wonders_hears_of_a_stop_that_comes_later(destination):
+    answers = [OSError(), b"nonsense", b'{"stop": null}', b'{"stop": {"rule": "default"}}']
+    asked = []
+
+    def ask(address, headers, *, timeout_s):
+        asked.append((address, headers["Authorization"], timeout_s > 0))
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    reporter = Reporter(destination("http://nowhere"), ask_every_s=0.01, asker=ask)
+    assert not reporter.should_stop()
+    deadline = time.monotonic() + 10
+    while not reporter.should_stop():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert set(asked) == {("http://nowhere/api/v1/jobs/a%20job%2F1", "Bearer s3cret", True)}
+    assert len(asked) >= 4
+
+
+def test_a_job_that_does_not_wonder_asks_nothing(server, destination):
+    def ask(*_args, **_kwargs):
+        raise AssertionError
+
+    reporter = Reporter(destination(server.url), ask_every_s=0.0, asker=ask)
+    reporter.report(1, 0.5)
+    assert reporter.flush(10)
+    assert reporter._thread.is_alive()
+
+
 @pytest.mark.parametrize("answer", [[], "stop", {"stop": "yes"}, None])
 def test_an_answer_that_says_nothing_clear_stops_nothing(server, destination, answer):
     server.answers = [(200, answer)]
