@@ -77,12 +77,21 @@ class Gate:
             UnknownJobError: the job is none of theirs: told as if it did not exist.
         """
         principal = self.principal(request)
+        self.permit(principal, right, job)
+        return principal
+
+    def permit(self, principal: Principal, right: Right, job: str = "") -> None:
+        """Check that somebody may do something.
+
+        Raises:
+            AccessError: they may not.
+            UnknownJobError: the job is none of theirs: told as if it did not exist.
+        """
         if right not in RIGHTS[principal.scope]:
             message = f"a {principal.scope.value}'s token may not {right.value}"
             raise AccessError(message, _FORBIDDEN)
         if job:
             self._check_job(principal, job)
-        return principal
 
     def _check_job(self, principal: Principal, job: str) -> None:
         other_job = principal.job and principal.job != job

@@ -26,6 +26,7 @@ from evalstop.service.carry_out import BackendCarryOut
 from evalstop.service.clock import SystemClock
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
+from evalstop.service.dashboard import add_dashboard
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
 from evalstop.service.tokens import Principal, Scope, Tokens
@@ -228,6 +229,7 @@ def serve(
             listener.bind((server.host, server.port))
         token = admin_token_file(folder, running.tokens)
         app = create_app(running.platform, running.tokens)
+        add_dashboard(app, running.platform, running.tokens, app.state.gate)
         tell(f"evalstop listens at {url} ({settings.policy.mode.value} mode)")
         tell(f"the admin token lies in {token}")
         uvicorn_server = uvicorn.Server(
