@@ -85,7 +85,8 @@ def job_page(platform: Platform, name: str) -> dict[str, Any]:
             dots,
             metric=job["metric"] or "score",
             best_step=best_step,
-            stop_step=_stop_step(record),
+            # The curve of a stopped job ends with the evaluation that stopped it.
+            stop_step=dots[-1].step if dots and record.stop is not None else None,
         ),
         "has_proxy": any(dot.proxy is not None for dot in dots),
         "output": platform.log_tail(name, bytes_=4000),
