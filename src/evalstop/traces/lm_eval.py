@@ -10,31 +10,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import ReadError
-from evalstop.traces.series import Curve, Loaded
+from evalstop.traces.checkpoint_scores import Reading, curves_of_files, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from evalstop.traces.series import Loaded
+
 __all__ = ["Reading", "is_results", "read_results", "readings_of_file"]
-
-_STEP = re.compile(r"(?:checkpoint|global_?step|step|iter|iteration|ckpt)[-_]?(\d+)", re.IGNORECASE)
-
-
-class Reading(NamedTuple):
-    """One metric of one task for one checkpoint."""
-
-    run: str
-    metric: str
-    step: int
-    score: float
-    stderr: float
-    n_items: int
-    greater_is_better: bool | None
-    epoch_key: str
 
 
 def is_results(path: Path) -> bool:
@@ -49,29 +36,7 @@ def read_results(paths: Iterable[Path], root: Path) -> Loaded:
         paths: the result files.
         root: the folder they were found under, named as their source.
     """
-    groups: dict[tuple[str, str], list[Reading]] = {}
-    errors: list[ReadError] = []
-    for path in paths:
-        try:
-            for reading in readings_of_file(path):
-                groups.setdefault((reading.run, reading.metric), []).append(reading)
-        except ReadError as error:
-            errors.append(error)
-    curves = [
-        Curve(
-            trace_id=run,
-            source=str(root),
-            metric=metric,
-            steps=[reading.step for reading in readings],
-            scores=[reading.score for reading in readings],
-            stderrs=[reading.stderr for reading in readings],
-            n_items=[reading.n_items for reading in readings],
-            greater_is_better=readings[0].greater_is_better,
-            epoch_keys=[reading.epoch_key for reading in readings],
-        )
-        for (run, metric), readings in groups.items()
-    ]
-    return Loaded(curves, errors)
+    return curves_of_files(paths, root, readings_of_file)
 
 
 def readings_of_file(path: Path, step: int | None = None) -> list[Reading]:
@@ -93,16 +58,7 @@ def readings_of_file(path: Path, step: int | None = None) -> list[Reading]:
         message = "there is no object results, as lm-evaluation-harness writes it"
         raise ReadError(str(path), message)
     model = _model(data) or path.absolute().parent.name
-    placed = _step(model) or _step(path.absolute().parent.name)
-    if step is not None:
-        placed = (step, model)
-    if placed is None:
-        message = (
-            f"the training step is not known: expected checkpoint-N (or step_N) in the model's "
-            f"path, but it is {model!r}"
-        )
-        raise ReadError(str(path), message)
-    found, run = placed
+    found, run = placed(str(path), model, path.absolute().parent.name, step)
     return [
         reading
         for task, metrics in data["results"].items()
@@ -153,16 +109,6 @@ def _model(data: Mapping[str, Any]) -> str:
         return str(arguments.get("pretrained", ""))
     match = re.search(r"pretrained=([^,]+)", arguments) if isinstance(arguments, str) else None
     return match.group(1) if match else ""
-
-
-def _step(model: str) -> tuple[int, str] | None:
-    """Return the step in a checkpoint's path, and the path without it."""
-    matches = list(_STEP.finditer(model))
-    if not matches:
-        return None
-    last = matches[-1]
-    run = (model[: last.start()] + model[last.end() :]).rstrip("/_-")
-    return int(last.group(1)), run or "run"
 
 
 def _get(value: object, *keys: str) -> Any:  # noqa: ANN401 -- JSON

@@ -28,11 +28,22 @@ from evalstop.traces.trainer_state import is_bookkeeping
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["PREFIX", "Address", "History", "Server", "curve_of_history", "read_mlflow"]
+__all__ = [
+    "PREFIX",
+    "Address",
+    "History",
+    "Library",
+    "Run",
+    "Server",
+    "curve_of_history",
+    "read_mlflow",
+    "store_of",
+]
 
 PREFIX = "mlflow:"
 _PAGE = 1000
 _MOST_PAGES = 10_000
+_NEWEST_FIRST = "attributes.start_time DESC"
 _TIMEOUT_SECONDS = 30.0
 
 Call = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
@@ -88,8 +99,13 @@ class Server:
         self._uri = uri.rstrip("/")
         self._call = call or self._by_http
 
-    def runs(self, address: Address) -> list[Run]:
-        """Return the runs that the address names."""
+    def runs(self, address: Address, filter_: str = "") -> list[Run]:
+        """Return the runs that the address names, those that begin last first.
+
+        Args:
+            address: an experiment or one run.
+            filter_: MLflow's filter, where only some runs of the experiment are wanted.
+        """
         if address.run:
             answer = self._call("runs/get", {"run_id": address.run})
             return [_run(answer["run"])]
@@ -101,7 +117,12 @@ class Server:
         ]
         if not experiments:
             raise ReadError(self._uri, f"there is no experiment {address.experiment!r}")
-        query = {"experiment_ids": experiments, "max_results": _PAGE}
+        query = {
+            "experiment_ids": experiments,
+            "filter": filter_,
+            "order_by": [_NEWEST_FIRST],
+            "max_results": _PAGE,
+        }
         return [
             _run(run) for page in self._pages("runs/search", query) for run in page.get("runs", ())
         ]
@@ -163,8 +184,7 @@ def read_mlflow(text: str, metric: str | None = None) -> Loaded:  # noqa: ARG001
         MissingExtraError: the URI is no server's, and MLflow is not installed.
     """
     address = Address.parse(text)
-    remote = address.uri.startswith(("http://", "https://"))
-    store: Server | _Library = Server(address.uri) if remote else _Library(address.uri)
+    store = store_of(address.uri)
     runs = store.runs(address)
     curves = [
         curve_of_history(store.history(run, name), source=text, trace_id=run.name, metric=name)
@@ -175,6 +195,15 @@ def read_mlflow(text: str, metric: str | None = None) -> Loaded:  # noqa: ARG001
     if not curves:
         raise ReadError(text, f"found {len(runs)} runs, none with a metric")
     return Loaded(curves, [])
+
+
+def store_of(uri: str) -> Server | Library:
+    """Return what answers for a tracking URI.
+
+    Raises:
+        MissingExtraError: it is no server's, and MLflow is not installed.
+    """
+    return Server(uri) if uri.startswith(("http://", "https://")) else Library(uri)
 
 
 def curve_of_history(history: History, *, source: str, trace_id: str, metric: str) -> Curve:
@@ -203,8 +232,8 @@ def curve_of_history(history: History, *, source: str, trace_id: str, metric: st
     )
 
 
-class _Library:
-    """A store that only MLflow itself can open."""
+class Library:
+    """A store that only MLflow itself can open; asked as `Server` is."""
 
     def __init__(self, uri: str) -> None:
         try:
@@ -215,7 +244,8 @@ class _Library:
         self._uri = uri
         self._client: Any = self._asked(self._module.MlflowClient, tracking_uri=uri)
 
-    def runs(self, address: Address) -> list[Run]:
+    def runs(self, address: Address, filter_: str = "") -> list[Run]:
+        """Return the runs that the address names, those that begin last first."""
         if address.run:
             return [_run_of_entity(self._asked(self._client.get_run, address.run))]
         experiments = [
@@ -226,17 +256,26 @@ class _Library:
         if not experiments:
             message = f"there is no experiment {address.experiment!r}"
             raise ReadError(self._uri, message)
-        return [_run_of_entity(run) for run in self._all(self._client.search_runs, experiments)]
+        found = self._all(
+            self._client.search_runs,
+            experiments,
+            filter_string=filter_,
+            order_by=[_NEWEST_FIRST],
+        )
+        return [_run_of_entity(run) for run in found]
 
     def history(self, run: Run, metric: str) -> History:
+        """Return a metric's whole history."""
         reported = self._asked(self._client.get_metric_history, run.id, metric)
         points = [(point.step, float(point.value), point.timestamp) for point in reported]
         return History(points, _missing_newest(points, run.newest.get(metric, math.nan)))
 
-    def _all(self, search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
+    def _all(
+        self, search: Callable[..., Any], *arguments: object, **options: object
+    ) -> Iterator[Any]:
         token, seen = None, set()
         while True:
-            page = self._asked(search, *arguments, max_results=_PAGE, page_token=token)
+            page = self._asked(search, *arguments, max_results=_PAGE, page_token=token, **options)
             yield from page
             token = page.token
             if not token or token in seen:

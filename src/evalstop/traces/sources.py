@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from evalstop.core.errors import ReadError
 from evalstop.traces import example, lm_eval, mlflow
+from evalstop.traces.checkpoint_scores import curves_of_files
+from evalstop.traces.inspect_log import is_inspect_log, readings_of_log
 from evalstop.traces.jsonl import read_jsonl
 from evalstop.traces.series import Curve, Loaded
 from evalstop.traces.tables import read_csv, read_parquet
@@ -64,6 +66,8 @@ def _read_file(path: Path, metric: str | None) -> Loaded:
         raise ReadError(str(path), "the file is empty")
     if start.startswith(_PARQUET_MAGIC):
         return read_parquet(path, metric)
+    if is_inspect_log(path):
+        return _whole(curves_of_files([path], path, readings_of_log))
     if is_event_file(path):
         return read_event_folder(path, metric)
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -82,14 +86,18 @@ def _read_json(path: Path, text: bytes, metric: str | None) -> Loaded:
     if path.suffix == ".jsonl":
         return read_jsonl(path, metric)
     if lm_eval.is_results(path):
-        loaded = lm_eval.read_results([path], path)
-        if not loaded.curves:
-            raise loaded.errors[0]
-        return loaded
+        return _whole(lm_eval.read_results([path], path))
     if path.suffix == ".json" or b"\n" not in text or b'"log_history"' in text:
         return read_trainer_state(path, metric)
     first = text.split(b"\n", 1)[0].rstrip()
     return read_jsonl(path, metric) if first.endswith(b"}") else read_trainer_state(path, metric)
+
+
+def _whole(loaded: Loaded) -> Loaded:
+    """Return what a single file gave, or raise why it gave nothing."""
+    if loaded.errors and not loaded.curves:
+        raise loaded.errors[0]
+    return loaded
 
 
 class _Part(NamedTuple):
@@ -131,6 +139,8 @@ def _parts(root: Path, files: Sequence[Path], metric: str | None) -> Iterator[_P
             yield _Part([partial(_read_file, path, metric)])
     if results:
         yield _Part([partial(lm_eval.read_results, results, root)])
+    if logs := [path for path in files if is_inspect_log(path)]:
+        yield _Part([partial(curves_of_files, logs, root, readings_of_log)])
 
 
 def _runs_of_states(files: Iterable[Path]) -> list[tuple[Path, list[Path]]]:
@@ -156,6 +166,6 @@ def _name(root: Path, run: Path) -> str:
 def _nothing_found(root: Path, files: Sequence[Path]) -> ReadError:
     message = (
         f"no runs found among {len(files)} files: expected {_STATE}, *.csv, *.parquet, *.jsonl, "
-        "TensorBoard event files or results_*.json of lm-evaluation-harness"
+        "TensorBoard event files, results_*.json of lm-evaluation-harness or *.eval of inspect_ai"
     )
     return ReadError(str(root), message)

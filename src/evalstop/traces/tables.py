@@ -13,6 +13,7 @@ from evalstop.traces import longform
 from evalstop.traces.csv_columns import as_number, csv_header, line_of, read_columns
 from evalstop.traces.names import find, unknown_metric
 from evalstop.traces.series import Loaded
+from evalstop.traces.wandb_export import is_wandb_export, read_wandb_export
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ __all__ = ["read_csv", "read_parquet", "table_from_arrow", "table_from_rows"]
 
 
 def read_csv(path: Path, metric: str | None = None) -> Loaded:
-    """Read a CSV file.
+    """Read a CSV file, in long form or as Weights & Biases exports a chart.
 
     Args:
         path: the file.
@@ -33,6 +34,8 @@ def read_csv(path: Path, metric: str | None = None) -> Loaded:
         ReadError: the file is empty, has no rows, lacks a column, or a cell is not a number.
     """
     header = csv_header(path, _known())
+    if is_wandb_export(header):
+        return read_wandb_export(path, header)
     wide = _wide_column(str(path), header, metric)
     wanted = [name for name in header if name in _known() or name == wide]
     numbers = (*longform.NUMBERS, wide) if wide else longform.NUMBERS

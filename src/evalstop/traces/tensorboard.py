@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from importlib import import_module
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import MissingExtraError, ReadError
@@ -14,7 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["accumulator", "curves_of_events", "is_event_file", "read_event_folder"]
+__all__ = [
+    "accumulator",
+    "curves_of_events",
+    "is_event_file",
+    "read_event_folder",
+    "scalar_tags",
+    "scalars_of",
+]
 
 _LOSSES = ("train_loss", "loss")
 _REWARDS = ("train_reward", "train_rewards_chosen", "critic_rewards_mean", "reward")
@@ -25,8 +34,12 @@ def is_event_file(path: Path) -> bool:
     return "tfevents" in path.name
 
 
-def accumulator(folder: Path) -> Any:  # noqa: ANN401 -- TensorBoard is untyped
+def accumulator(folder: Path, *, purge: bool = True) -> Any:  # noqa: ANN401 -- TensorBoard is untyped
     """Return TensorBoard's accumulator of all scalars of a run, none sampled away.
+
+    Args:
+        folder: the run's.
+        purge: forget what a restarted run wrote beyond the step it restarts from.
 
     Raises:
         MissingExtraError: TensorBoard is not installed.
@@ -36,7 +49,9 @@ def accumulator(folder: Path) -> Any:  # noqa: ANN401 -- TensorBoard is untyped
     except ImportError as error:
         msg = "tensorboard"
         raise MissingExtraError(msg, "tensorboard") from error
-    return module.EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
+    return module.EventAccumulator(
+        str(folder), size_guidance={"scalars": 0, "tensors": 0}, purge_orphaned_data=purge
+    )
 
 
 def read_event_folder(folder: Path, metric: str | None = None) -> Loaded:  # noqa: ARG001 -- as every reader
@@ -60,7 +75,10 @@ def read_event_folder(folder: Path, metric: str | None = None) -> Loaded:  # noq
 
 def curves_of_events(events: Any, *, source: str, trace_id: str) -> list[Curve]:  # noqa: ANN401 -- TensorBoard is untyped
     """Return one curve a scalar tag, with training loss and reward where the run logged them."""
-    scalars = {tag: _scalars(events, tag) for tag in _tags(events)}
+    scalars = {
+        tag: [(step, value) for step, value, _ in scalars_of(events, tag)]
+        for tag in scalar_tags(events)
+    }
     spelled = {canonical(tag): tag for tag in scalars}
     losses = next((scalars[spelled[name]] for name in _LOSSES if name in spelled), [])
     rewards = next((scalars[spelled[name]] for name in _REWARDS if name in spelled), [])
@@ -84,10 +102,21 @@ def curves_of_events(events: Any, *, source: str, trace_id: str) -> list[Curve]:
     ]
 
 
-def _tags(events: Any) -> list[str]:  # noqa: ANN401 -- TensorBoard is untyped
+def scalar_tags(events: Any) -> list[str]:  # noqa: ANN401 -- TensorBoard is untyped
     """Return tags of scalars; TensorFlow 2 writes them as tensors."""
     tags = events.Tags()
     return [*tags["scalars"], *(tag for tag in tags["tensors"] if _is_scalar(events, tag))]
+
+
+def scalars_of(events: Any, tag: str) -> list[tuple[int, float, float]]:  # noqa: ANN401 -- TensorBoard is untyped
+    """Return a tag's (step, value, wall time in seconds) in the order written."""
+    if tag in events.Tags()["scalars"]:
+        return [(event.step, event.value, event.wall_time) for event in events.Scalars(tag)]
+    make = import_module("tensorboard.util.tensor_util").make_ndarray
+    return [
+        (event.step, float(make(event.tensor_proto)), event.wall_time)
+        for event in events.Tensors(tag)
+    ]
 
 
 def _is_scalar(events: Any, tag: str) -> bool:  # noqa: ANN401 -- TensorBoard is untyped
@@ -95,20 +124,10 @@ def _is_scalar(events: Any, tag: str) -> bool:  # noqa: ANN401 -- TensorBoard is
     return bool(plugin == "scalars")
 
 
-def _scalars(events: Any, tag: str) -> list[tuple[int, float]]:  # noqa: ANN401 -- TensorBoard is untyped
-    if tag in events.Tags()["scalars"]:
-        return [(event.step, event.value) for event in events.Scalars(tag)]
-    make = import_module("tensorboard.util.tensor_util").make_ndarray
-    return [(event.step, float(make(event.tensor_proto))) for event in events.Tensors(tag)]
-
-
 def _at_or_before(rewards: Sequence[tuple[int, float]], steps: Sequence[int]) -> list[float] | None:
     """Return the newest reward at or before each step; NaN before the first."""
     if not rewards:
         return None
     ordered = sorted(rewards)
-    found: list[float] = []
-    for step in steps:
-        earlier = [value for at, value in ordered if at <= step]
-        found.append(earlier[-1] if earlier else math.nan)
-    return found
+    places = [bisect_right(ordered, step, key=itemgetter(0)) for step in steps]
+    return [ordered[place - 1][1] if place else math.nan for place in places]

@@ -1,0 +1,106 @@
+"""Poll a run's history through Weights & Biases' public API (package ``wandb``).
+
+``wandb:ENTITY/PROJECT/RUN``. The history is scanned for the watched keys from the last step read
+on. The API says how far the run has come (``lastHistoryStep``): a scan that ends before it is
+partial, and held back (R27). Nothing here was tried against the service itself.
+"""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from evalstop.core.errors import MissingExtraError, ReadError
+from evalstop.core.points import EvalPoint
+
+if TYPE_CHECKING:
+    from evalstop.feedback.scores import Watch
+    from evalstop.ports import Reading
+
+__all__ = ["PREFIX", "WandbPoll"]
+
+PREFIX = "wandb:"
+_STEP = "_step"
+_TIME = "_timestamp"
+_NEVER = -1
+
+
+class WandbPoll:
+    """Readings of one run.
+
+    Args:
+        address: ``wandb:ENTITY/PROJECT/RUN``.
+        watch: what of its history counts.
+        api: the public API; made by the package unless a test says otherwise.
+
+    Raises:
+        MissingExtraError: the package is not installed.
+
+    Attributes:
+        names: keys seen so far, watched or not.
+        problems: why a history is held back.
+    """
+
+    def __init__(self, address: str, watch: Watch, api: Any = None) -> None:  # noqa: ANN401 -- the package's own object
+        self._path = address.removeprefix(PREFIX)
+        self._watch = watch
+        self._api = api or _public_api()
+        self._next_step = 0
+        self.names: set[str] = set()
+        self.problems: list[str] = []
+
+    def readings(self) -> list[Reading]:
+        """Return what the history holds beyond what was returned.
+
+        Raises:
+            ReadError: the service does not answer as it should.
+        """
+        try:
+            run = self._api.run(self._path)
+            self.names |= {key for key in run.summary.keys() if not key.startswith("_")}  # noqa: SIM118 -- its summary is no mapping
+            wanted = list(self._watch.wanted(dict.fromkeys(self.names)))
+            last = run.lastHistoryStep
+            # Without keys the scan holds every row: only so its last step can be compared.
+            rows = list(run.scan_history(min_step=self._next_step)) if wanted else []
+        except Exception as error:  # the package raises its own and its transport's errors
+            message = f"Weights & Biases does not answer as it should: {error}"
+            msg = f"{PREFIX}{self._path}"
+            raise ReadError(msg, message) from error
+        return self._news(rows, wanted, last)
+
+    def _news(
+        self, rows: list[dict[str, Any]], wanted: list[tuple[str, str]], last: int
+    ) -> list[Reading]:
+        self.problems = []
+        ordered = sorted(rows, key=lambda row: int(row.get(_STEP, _NEVER)))
+        reached = int(ordered[-1].get(_STEP, _NEVER)) if ordered else self._next_step - 1
+        if wanted and reached < last:
+            self.problems = [f"held back, the history is partial: read to step {reached} of {last}"]
+            return []
+        news = [
+            self._watch.reading(name, _point(row, key), row.get(_TIME))
+            for row in ordered
+            for name, key in wanted
+            if row.get(key) is not None
+        ]
+        self._next_step = max(self._next_step, reached + 1)
+        return news
+
+
+def _point(row: dict[str, Any], key: str) -> EvalPoint:
+    """Return a row's value at the trainer's own step, where it logs one, else at W&B's."""
+    own = row.get("train/global_step", row.get("global_step", row[_STEP]))
+    try:
+        score = float(row[key])  # "NaN" and "Infinity" arrive as text
+    except (TypeError, ValueError):
+        score = math.nan
+    return EvalPoint(step=int(own), score=score)
+
+
+def _public_api() -> Any:  # noqa: ANN401 -- the package's own object
+    try:
+        return import_module("wandb").Api()
+    except ImportError as error:
+        package = "wandb"
+        raise MissingExtraError(package, package) from error

@@ -1,0 +1,67 @@
+"""CSV files that Weights & Biases exports from a chart: one column a run.
+
+``Step, RUN - METRIC, RUN - METRIC__MIN, RUN - METRIC__MAX, ...``; the extremes of smoothed charts
+are passed over, and a cell is empty where a run has no value at that step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from evalstop.core.errors import ReadError
+from evalstop.traces.csv_columns import line_of, read_columns
+from evalstop.traces.series import Curve, Loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["is_wandb_export", "read_wandb_export"]
+
+_STEPS = ("Step", "train/global_step", "_step")
+_PART = " - "
+_EXTREMES = ("__MIN", "__MAX")
+
+
+def is_wandb_export(header: Sequence[str]) -> bool:
+    """Return whether a header is that of an exported chart."""
+    return bool(header) and header[0] in _STEPS and any(_PART in name for name in header[1:])
+
+
+def read_wandb_export(path: Path, header: Sequence[str]) -> Loaded:
+    """Read an exported chart.
+
+    Raises:
+        ReadError: a cell is no number, or a step is not whole.
+    """
+    step_column = header[0]
+    wanted = [name for name in header[1:] if _PART in name and not name.endswith(_EXTREMES)]
+    columns = read_columns(path, header, [step_column, *wanted], [step_column, *wanted])
+    steps = columns.pop(step_column).to_pylist()
+    for row, step in enumerate(steps):
+        if step is None or not math.isfinite(step) or step != int(step):
+            place, message = f"{path}:{line_of(path, row)}", f"Step must be whole, but it is {step}"
+            raise ReadError(place, message)
+    curves = []
+    for name, column in columns.items():
+        run, _, metric = name.rpartition(_PART)
+        rows = [
+            (int(step), score)
+            for step, score in zip(steps, column.to_pylist(), strict=True)
+            if score is not None and step >= 0
+        ]
+        if rows:
+            curves.append(
+                Curve(
+                    trace_id=run,
+                    source=str(path),
+                    metric=metric,
+                    steps=[step for step, _ in rows],
+                    scores=[score for _, score in rows],
+                )
+            )
+    if not curves:
+        message = "the export holds no values"
+        raise ReadError(str(path), message)
+    return Loaded(curves, [])

@@ -1,0 +1,29 @@
+import pytest
+
+from evalstop.core.errors import InputError
+from evalstop.feedback.address import KINDS, source_at
+from evalstop.feedback.scores import Watch
+
+WATCH = Watch(job="j", metric="acc", direction="max")
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("evals.jsonl", "JsonlTail"),
+        ("C:/evals.jsonl", "JsonlTail"),
+        ("jsonl:evals.jsonl", "JsonlTail"),
+        ("trainer:out", "TrainerStateTail"),
+        ("tensorboard:runs/a", "TensorBoardTail"),
+        ("results:evals", "ResultsFolder"),
+        ("mlflow:http://localhost:5000?run=1", "MlflowPoll"),
+    ],
+)
+def test_the_kind_names_the_source(address, kind):
+    assert type(source_at(address, WATCH)).__name__ == kind
+
+
+def test_a_place_that_makes_no_sense_is_refused():
+    with pytest.raises(InputError):
+        source_at("mlflow:", WATCH)
+    assert "wandb" in KINDS

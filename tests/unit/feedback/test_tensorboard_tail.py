@@ -1,0 +1,81 @@
+"""A run's events followed while TensorBoard's own writer writes them."""
+
+import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from evalstop.core.errors import ReadError
+from evalstop.feedback.scores import Watch
+from evalstop.feedback.tensorboard import TensorBoardTail
+
+WATCH = Watch(job="j", metric="eval_acc", direction="max", guards={"eval/loss": "min"})
+
+
+def add(writer, tag, step, value):
+    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+    writer.add_event(Event(step=step, summary=summary, wall_time=1000.0 + step))
+    writer.flush()
+
+
+def seen(readings):
+    return [(r.metric, r.point.attempt, r.point.step, r.point.score) for r in readings]
+
+
+def test_each_event_is_read_once_as_it_comes(tmp_path):
+    source = TensorBoardTail(tmp_path / "run", WATCH)
+    assert source.readings() == []
+    writer = EventFileWriter(str(tmp_path / "run"))
+    add(writer, "eval/acc", 10, 0.5)
+    add(writer, "eval/loss", 10, 2.0)
+    add(writer, "train/lr", 10, 1.0)
+    (acc, loss) = source.readings()
+    assert seen([acc, loss]) == [("", 0, 10, 0.5), ("eval/loss", 0, 10, -2.0)]
+    assert acc.reported_at == 1010.0
+    assert source.readings() == []
+    add(writer, "eval/acc", 20, 0.25)
+    assert seen(source.readings()) == [("", 0, 20, 0.25)]
+    assert source.names == {"eval/acc", "eval/loss", "train/lr"}
+    writer.close()
+
+
+def test_a_resumed_run_opens_an_attempt_and_loses_nothing(tmp_path):
+    writer = EventFileWriter(str(tmp_path))
+    for step in (10, 20, 30):
+        add(writer, "eval/acc", step, 0.5)
+    writer.close()
+    source = TensorBoardTail(tmp_path, WATCH)
+    assert len(source.readings()) == 3
+    aside = tmp_path / "aside"
+    again = EventFileWriter(str(aside))
+    for step in (20, 30, 40):
+        add(again, "eval/acc", step, 0.75)
+    again.close()
+    (written,) = aside.iterdir()
+    written.rename(tmp_path / "events.out.tfevents.9999999999.later")  # resumed in another second
+    found = source.readings() + source.readings()
+    assert seen(found) == [("", 1, step, 0.75) for step in (20, 30, 40)]
+
+
+def test_nan_is_a_reading_without_score(tmp_path):
+    writer = EventFileWriter(str(tmp_path))
+    add(writer, "eval/acc", 10, float("nan"))
+    writer.close()
+    (reading,) = TensorBoardTail(tmp_path, WATCH).readings()
+    assert reading.point.score != reading.point.score
+
+
+def test_events_that_break_the_parser_are_told(tmp_path, monkeypatch):
+    writer = EventFileWriter(str(tmp_path))
+    add(writer, "eval/acc", 10, 0.5)
+    writer.close()
+    source = TensorBoardTail(tmp_path, WATCH)
+    source.readings()
+
+    def broken():
+        msg = "corrupt"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(source._events, "Reload", broken)
+    with pytest.raises(ReadError, match="corrupt"):
+        source.readings()
