@@ -1,7 +1,7 @@
 """Which sources a job's scores are pulled from, by what the job said when it came.
 
 Labels ``metric`` and ``direction`` say what is watched, ``evals`` names a JSONL file the job
-appends to; its checkpoint folder may hold trainer_state.json files. A job without a metric or a
+appends to or another place (``tensorboard:DIR``, ``mlflow:URI``: `evalstop.feedback.address`); its checkpoint folder may hold trainer_state.json files. A job without a metric or a
 direction is not pulled from: a guessed direction has kept the worst model before (R07).
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from evalstop.feedback.jsonl import JsonlTail
+from evalstop.core.errors import EvalStopError, ReadError
+from evalstop.feedback.address import source_at
 from evalstop.feedback.scores import Watch
 from evalstop.feedback.trainer_state import TrainerStateTail
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from evalstop.core.job import JobSpec
     from evalstop.core.points import EvalPoint
-    from evalstop.ports import FeedbackSource, Launch
+    from evalstop.ports import FeedbackSource, Launch, Reading
 
 __all__ = ["sources_of", "watch_of"]
 
@@ -56,13 +57,31 @@ def sources_of(
     if watch is None:
         return []
     found: list[FeedbackSource] = []
-    if path := spec.labels.get("evals"):
-        found.append(JsonlTail(Path(path), watch))
+    if address := spec.labels.get("evals"):
+        found.append(_source(address, watch))
     if launch is not None and launch.checkpoints:
         tail = TrainerStateTail(Path(launch.checkpoints), watch)
         tail.resume(logged)
         found.append(tail)
     return found
+
+
+class _Unreadable:
+    """A source that cannot be made: its job runs on, visibly unwatched (R30)."""
+
+    def __init__(self, address: str, error: EvalStopError) -> None:
+        self._address = address
+        self._error = error
+
+    def readings(self) -> list[Reading]:
+        raise ReadError(self._address, str(self._error))
+
+
+def _source(address: str, watch: Watch) -> FeedbackSource:
+    try:
+        return source_at(address, watch)
+    except EvalStopError as error:
+        return _Unreadable(address, error)
 
 
 def _direction(value: str | None) -> Literal["max", "min"] | None:

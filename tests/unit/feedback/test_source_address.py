@@ -27,3 +27,14 @@ def test_a_place_that_makes_no_sense_is_refused():
     with pytest.raises(InputError):
         source_at("mlflow:", WATCH)
     assert "wandb" in KINDS
+
+
+def test_a_job_whose_source_cannot_be_made_runs_on_visibly_unwatched():
+    from evalstop.core.errors import ReadError
+    from evalstop.core.job import JobSpec
+    from evalstop.service.sources import sources_of
+
+    labels = {"metric": "acc", "direction": "max", "evals": "mlflow:"}
+    (source,) = sources_of(JobSpec(id="j", labels=labels), None, ())
+    with pytest.raises(ReadError, match="expected mlflow:URI"):
+        source.readings()
