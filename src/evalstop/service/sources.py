@@ -1,8 +1,9 @@
 """Which sources a job's scores are pulled from, by what the job said when it came.
 
 Labels ``metric`` and ``direction`` say what is watched, ``evals`` names a JSONL file the job
-appends to or another place (``tensorboard:DIR``, ``mlflow:URI``: `evalstop.feedback.address`); its checkpoint folder may hold trainer_state.json files. A job without a metric or a
-direction is not pulled from: a guessed direction has kept the worst model before (R07).
+appends to or another place (``tensorboard:DIR``, ``mlflow:URI``: `evalstop.feedback.address`);
+its checkpoint folder may hold trainer_state.json files. A job without a metric or a direction is
+not pulled from: a guessed direction has kept the worst model before (R07).
 """
 
 from __future__ import annotations
