@@ -12,7 +12,7 @@ __all__ = ["ExecutionCosts"]
 
 
 class ExecutionCosts(Struct, frozen=True, kw_only=True):
-    """Delays in seconds, GPUs held and no progress made in each.
+    """Delays in seconds, GPUs held and no progress made in each but the last.
 
     Attributes:
         start_s: from the order to start until the job trains.
@@ -20,6 +20,8 @@ class ExecutionCosts(Struct, frozen=True, kw_only=True):
         restart_s: as ``start_s``, for a job that has run before.
         stop_s: from the order to stop until the job's processes have left.
         release_s: from the end of the processes until the GPUs are proven free.
+        extra_eval_s: from asking for an evaluation of a checkpoint until its report; on other
+            GPUs than the job's, which trains on.
     """
 
     start_s: float = 0.0
@@ -27,6 +29,7 @@ class ExecutionCosts(Struct, frozen=True, kw_only=True):
     preempt_s: float = 0.0
     stop_s: float = 0.0
     release_s: float = 0.0
+    extra_eval_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum, auto
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ class Run:
     """
 
     __slots__ = (
+        "asked",
         "begun_at",
         "cursor",
         "delivered",
@@ -73,6 +75,7 @@ class Run:
         marks.append(last)
         self.marks = marks
         self.points: list[EvalPoint] = []
+        self.asked: dict[int, int] = {}
         self.cursor = 0
         self.delivered = 0
         self.heard = -1
@@ -140,6 +143,22 @@ class Run:
             return self.job.eval_steps.index(step)
         except ValueError:
             return -1
+
+    def replicate(self, index: int) -> EvalPoint | None:
+        """Return one more evaluation of a checkpoint; None if it is not made, or none is left."""
+        again = self.job.replicates
+        if again is None or not 0 <= index < self.cursor:
+            return None
+        number = self.asked.get(index, 0)
+        if number >= len(again[index]) or math.isnan(again[index][number]):
+            return None
+        self.asked[index] = number + 1
+        return EvalPoint(
+            step=self.job.eval_steps[index],
+            score=again[index][number],
+            stderr=None if self.job.stderrs is None else self.job.stderrs[index],
+            eval_id=f"extra-{number + 1}",
+        )
 
     def _go(self, now: float, gpus: int) -> None:
         self.begun_at = now

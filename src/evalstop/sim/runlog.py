@@ -23,6 +23,7 @@ class RunLog:
 
     Attributes:
         submits, starts, evals, preemptions, resizes, ends: facts of each kind so far.
+        extra_evals: evaluations asked for beside those the jobs make.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -34,6 +35,7 @@ class RunLog:
         self.stop_eval = array("i", [-1]) * jobs
         self.kept_eval = array("i", [-1]) * jobs
         self.submits = self.starts = self.evals = self.preemptions = self.resizes = self.ends = 0
+        self.extra_evals = 0
 
     @property
     def events(self) -> int:

@@ -228,8 +228,9 @@ class Simulator:
             known = self._runs.get(event.job)
             if known is None:
                 return  # its job has ended: nobody is left to decide about
-            known.delivered += 1
-            known.heard = known.index_of_step(event.point.step)
+            if event.point.eval_id is None:
+                known.delivered += 1
+                known.heard = known.index_of_step(event.point.step)
         elif isinstance(event, JobResized):
             self.log.resizes += 1
         self._tell(event)
@@ -294,10 +295,22 @@ class Simulator:
                 case WakeAt():
                     time = max(now, action.time)
                     self._later(time, TimerFired(time=time, token=action.token))
-                case RequestEval() | RequestSave() | Advise():
-                    pass  # every simulated evaluation has a checkpoint, and none comes extra
+                case RequestEval():
+                    self._evaluate_again(now, action)
+                case RequestSave() | Advise():
+                    pass  # every simulated evaluation has a checkpoint
                 case _:
                     assert_never(action)
+
+    def _evaluate_again(self, now: float, action: RequestEval) -> None:
+        """Evaluate checkpoints once more, if there are further scores: the newest, or these."""
+        run = self._runs[action.job]
+        for step in action.steps or (run.job.eval_steps[run.heard],):
+            point = run.replicate(run.index_of_step(step))
+            if point is not None:
+                time = now + self._costs.extra_eval_s
+                self.log.extra_evals += 1
+                self._at(now, time, EvalReported(time=time, job=run.id, point=point))
 
     def _stop(self, now: float, action: Stop) -> None:
         run = self._runs[action.job]

@@ -19,6 +19,7 @@ __all__ = [
     "optional_column",
     "optional_floats",
     "optional_integers",
+    "padded",
     "ragged",
 ]
 
@@ -79,6 +80,21 @@ def nested(
         whole.extend([(0.0,)] * count if row is None else row)
     lengths = np.cumsum([0, *map(len, whole)], dtype=np.int64)
     return lengths, flat_floats(value for entry in whole for value in entry)
+
+
+def padded(
+    rows: Sequence[Sequence[Sequence[float]] | None], counts: Sequence[int]
+) -> Floats | None:
+    """Return lists of lists as a rectangle, filled up with NaN; None where all are absent."""
+    if all(row is None for row in rows):
+        return None
+    whole: list[Sequence[float]] = []
+    for row, count in zip(rows, counts, strict=True):
+        whole.extend([()] * count if row is None else row)
+    rectangle = np.full((len(whole), max(map(len, whole), default=0)), np.nan)
+    for place, entry in enumerate(whole):
+        rectangle[place, : len(entry)] = entry
+    return rectangle
 
 
 def optional_column(column: NDArray[Any] | None, start: int, stop: int) -> list[Any] | None:

@@ -92,6 +92,7 @@ class _Streams(Struct, frozen=True, kw_only=True):
     elasticity: np.random.Generator
     mitigation: np.random.Generator
     ways: np.random.Generator
+    replicates: np.random.Generator
 
 
 def generate(scenario: Scenario, seed: int) -> Workload:
@@ -208,6 +209,7 @@ def _with_curves(
         curves=streams.curves,
         noise=streams.noise,
         signals=streams.signals,
+        replicates=streams.replicates,
     )
     bounds, delays = delivery_delays(streams.deliveries, series.evals, plan=scenario.deliveries)
     return Workload(
@@ -228,6 +230,7 @@ def _with_curves(
         stderrs=series.stderrs,
         proxies=series.proxies,
         losses=series.losses,
+        replicates=series.replicates,
         estimated_s=_estimates(scenario, arrived, lying, streams),
         fails_at_s=_failures(scenario, arrived.duration_s, streams),
         ids=arrived.ids,

@@ -26,6 +26,7 @@ from evalstop.workloads.flat import (
     optional_column,
     optional_floats,
     optional_integers,
+    padded,
     ragged,
 )
 
@@ -71,6 +72,8 @@ class SimJob(Struct, frozen=True, kw_only=True):
         losses: training loss at each checkpoint; None if not reported.
         deliveries: for each evaluation the delays in seconds after which its report arrives: one
             entry usually, none if it is lost, two if it comes twice. None: each arrives at once.
+        replicates: for each evaluation the scores that further ones of the same checkpoint would
+            give, one after the other, NaN for none; None: it cannot be evaluated again.
         hacking: the hidden label: true quality peaks inside the run and then declines.
         peak_s: service at the true peak; ``duration_s`` where it never declines (infinite, the
             default, means the same).
@@ -91,6 +94,7 @@ class SimJob(Struct, frozen=True, kw_only=True):
     proxies: Sequence[float] | None = None
     losses: Sequence[float] | None = None
     deliveries: Sequence[Sequence[float]] | None = None
+    replicates: Sequence[Sequence[float]] | None = None
     hacking: bool = False
     peak_s: float = float("inf")
     fails_at_s: float | None = None
@@ -124,6 +128,8 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         bounds: shape (jobs + 1,): evaluations of job i are ``bounds[i]:bounds[i + 1]``.
         eval_offsets, eval_steps, scores, true_scores: shape (evals,).
         stderrs, proxies, losses: shape (evals,), or None. NaN throughout a job means None there.
+        replicates: shape (evals, most further evaluations of one checkpoint), NaN for none; None:
+            no checkpoint can be evaluated again.
         delivery_bounds, delivery_delays_s: delays of evaluation e are
             ``delivery_delays_s[delivery_bounds[e]:delivery_bounds[e + 1]]``; None: all at once.
     """
@@ -153,6 +159,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
     stderrs: Floats | None = None
     proxies: Floats | None = None
     losses: Floats | None = None
+    replicates: Floats | None = None
     delivery_bounds: Integers | None = None
     delivery_delays_s: Floats | None = None
 
@@ -168,7 +175,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         for name in _PER_JOB_OPTIONAL:
             _check_length(name, getattr(self, name), jobs)
         _check_length("bounds", self.bounds, jobs + 1)
-        for name in _PER_EVAL + _PER_EVAL_OPTIONAL:
+        for name in (*_PER_EVAL, *_PER_EVAL_OPTIONAL, "replicates"):
             _check_length(name, getattr(self, name), evals)
         _check_length("delivery_bounds", self.delivery_bounds, evals + 1)
         if jobs and bool((np.diff(self.submit_s) < 0).any()):
@@ -222,6 +229,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
             optional_column(getattr(self, name), first, last) for name in _PER_EVAL_OPTIONAL
         ]
         deliveries = self._deliveries(first, last)
+        again = optional_column(self.replicates, first, last)
         submits = self.submit_s[start:stop].tolist()
         durations = self.duration_s[start:stop].tolist()
         hacking = self.hacking[start:stop].tolist()
@@ -241,6 +249,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
                 proxies=proxies,
                 losses=losses,
                 deliveries=None if deliveries is None else deliveries[low:high],
+                replicates=None if again is None else again[low:high],
                 hacking=hacking[i],
                 peak_s=peaks[i],
                 fails_at_s=None if fails is None or fails[i] != fails[i] else fails[i],
@@ -315,6 +324,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
             stderrs=ragged([job.stderrs for job in ordered], counts),
             proxies=ragged([job.proxies for job in ordered], counts),
             losses=ragged([job.losses for job in ordered], counts),
+            replicates=padded([job.replicates for job in ordered], counts),
             delivery_bounds=delivery_bounds,
             delivery_delays_s=delays,
         )

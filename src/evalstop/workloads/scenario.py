@@ -176,6 +176,8 @@ class Evals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         count: how many: a number, or the fewest and the most (drawn uniformly).
         at_end: whether the last one is of the final checkpoint; else they lie at i / (count + 1).
         steps: training steps between them.
+        replicates: how often each checkpoint could be evaluated again, on request, with fresh
+            errors of the same size.
     """
 
     # Not Annotated[int, Meta(ge=0)] | tuple[int, int]: msgspec 0.23 crashes the interpreter when
@@ -183,6 +185,7 @@ class Evals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     count: int | tuple[int, int] = 8
     at_end: bool = True
     steps: Count = 100
+    replicates: Annotated[int, Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
         """Refuse counts that are no range."""
@@ -339,6 +342,7 @@ class Costs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     preempt_s: NotNegative = 0.0
     stop_s: NotNegative = 0.0
     release_s: NotNegative = 0.0
+    extra_eval_s: NotNegative = 0.0
 
 
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -53,6 +53,7 @@ class Series(Struct, frozen=True, kw_only=True, eq=False):
     stderrs: Columns | None
     proxies: Columns | None
     losses: Columns | None
+    replicates: Columns | None
 
     @property
     def evals(self) -> int:
@@ -95,6 +96,7 @@ def make_series(
     curves: np.random.Generator,
     noise: np.random.Generator,
     signals: np.random.Generator,
+    replicates: np.random.Generator,
 ) -> Series:
     """Return the series of many jobs.
 
@@ -107,6 +109,7 @@ def make_series(
         curves: generator for the truth.
         noise: generator for the errors.
         signals: generator for proxy and loss.
+        replicates: generator for the errors of further evaluations.
     """
     bounds = np.concatenate([[0], np.cumsum(evals)]).astype(np.int64)
     columns = _Columns(scenario, int(bounds[-1]))
@@ -118,7 +121,7 @@ def make_series(
         truth = _truth(scenario.curves, hacking[block], rectangle.progress, shapes, curves)
         peak[block] = np.where(hacking[block], np.minimum(1.0, shapes.peak[:, 0]), 1.0)
         part = slice(int(bounds[block.start]), int(bounds[block.stop]))
-        columns.fill(part, rectangle, truth, hiding[block], noise)
+        columns.fill(part, rectangle, truth, hiding[block], rng=noise, again=replicates)
         columns.fill_signals(part, rectangle, shapes, signals)
     return Series(
         bounds=bounds,
@@ -131,6 +134,7 @@ def make_series(
         stderrs=columns.stderrs,
         proxies=columns.proxies,
         losses=columns.losses,
+        replicates=columns.replicates,
     )
 
 
@@ -165,6 +169,8 @@ class _Columns:
         self.stderrs: Columns | None = column(wanted=scenario.noise.reported != "unknown")
         self.proxies: Columns | None = column(wanted=scenario.signals.proxy)
         self.losses: Columns | None = column(wanted=scenario.signals.loss)
+        again = scenario.evals.replicates
+        self.replicates: Columns | None = np.empty((evals, again), precision) if again else None
 
     def fill(
         self,
@@ -172,7 +178,9 @@ class _Columns:
         rectangle: _Rectangle,
         truth: Floats,
         hiding: Flags,
+        *,
         rng: np.random.Generator,
+        again: np.random.Generator,
     ) -> None:
         """Write what evaluations saw."""
         plan, real = self.scenario.noise, rectangle.real
@@ -189,6 +197,10 @@ class _Columns:
         reported = reported_stderr(sigma, reported=plan.reported)
         if self.stderrs is not None and reported is not None:
             self.stderrs[part] = np.broadcast_to(reported, truth.shape)[real]
+        if self.replicates is not None:
+            fresh = again.standard_normal((*truth.shape, self.replicates.shape[1]))
+            spread = np.broadcast_to(sigma, truth.shape)[:, :, None]
+            self.replicates[part] = (truth[:, :, None] + spread * fresh)[real]
 
     def fill_signals(
         self, part: slice, rectangle: _Rectangle, shapes: Shapes, rng: np.random.Generator

@@ -458,3 +458,15 @@ def test_mitigation_of_some_leaves_the_others_as_they_were():
     same_curve = [a.true_scores == b.true_scores for a, b in zip(honest, workload, strict=True)]
     assert np.mean(same_curve) == pytest.approx(0.5, abs=0.12)
     assert 0 < workload.hacking.sum() < honest.hacking.sum()
+
+
+def test_replicates_are_fresh_errors_of_the_same_checkpoints():
+    plan = Evals(count=10, replicates=3)
+    workload = generate(with_(evals=plan, jobs=500), 0)
+    same(workload, generate(with_(jobs=500), 0), [n for n in ARRAYS if n != "replicates"])
+    assert workload.replicates.shape == (workload.evals, 3)
+    errors = np.column_stack([workload.scores, workload.replicates]) - workload.true_scores[:, None]
+    assert errors.std(axis=0) == pytest.approx(np.full(4, 0.035), rel=0.05)
+    assert np.corrcoef(errors.T) == pytest.approx(np.eye(4), abs=0.06)
+    job = workload.job(7)
+    assert [len(row) for row in job.replicates] == [3] * 10

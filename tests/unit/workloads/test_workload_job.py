@@ -42,6 +42,12 @@ def sim_jobs(draw):
         deliveries=draw(st.none() | st.lists(delays, min_size=count, max_size=count))
         if count
         else None,
+        replicates=draw(
+            st.none()
+            | st.lists(st.lists(reals, min_size=2, max_size=2), min_size=count, max_size=count)
+        )
+        if count
+        else None,
         hacking=draw(st.booleans()),
         peak_s=draw(positives),
         fails_at_s=draw(st.none() | positives),
@@ -55,6 +61,12 @@ def sent_at_once(job, *, nested):
     return job.deliveries
 
 
+def known_replicates(job):
+    """What a job without any has beside jobs that have some is NaN."""
+    rows = job.replicates or [()] * len(job.scores)
+    return [[score for score in row if score == score] for row in rows]  # noqa: PLR0124 -- NaN
+
+
 @given(st.lists(sim_jobs(), max_size=6))
 def test_from_jobs_gives_back_the_same_jobs_in_order_of_submission(jobs):
     workload = Workload.from_jobs(jobs)
@@ -66,11 +78,13 @@ def test_from_jobs_gives_back_the_same_jobs_in_order_of_submission(jobs):
         for name in SimJob.__struct_fields__:
             if name == "deliveries":
                 assert got.deliveries == sent_at_once(want, nested=nested)
+            elif name == "replicates":
+                assert known_replicates(got) == known_replicates(want)
             elif name in {"stderrs", "proxies", "losses"} and not want.scores:
                 assert not getattr(got, name)
             else:
                 assert getattr(got, name) == getattr(want, name), name
-        assert workload.job(index) == got
+        assert str(workload.job(index)) == str(got)  # NaN differs from itself
         assert workload.job_id(index) == want.spec.id
 
 
