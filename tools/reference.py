@@ -125,9 +125,19 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages into the navigation, under Reference (mkdocs hook)."""
     made = pages()
     config.extra["evalstop_pages"] = {path: text for path, (_, text) in made.items()}
-    section = next(part["Reference"] for part in config.nav or [] if "Reference" in part)
-    section += [{title: path} for path, (title, _) in made.items()]
+    sections: dict[str, list[dict[str, str]]] = {}
+    for part in config.nav or []:
+        sections |= {title: pages for title, pages in part.items() if isinstance(pages, list)}
+    sections["Reference"] += [{title: path} for path, (title, _) in made.items()]
+    sections["Design notes"] += list(design_notes(Path(config.docs_dir)))
     return config
+
+
+def design_notes(docs: Path) -> Iterator[dict[str, str]]:
+    """Yield title and path of each design note, in the order of their numbers."""
+    for path in sorted((docs / "design").glob("[0-9]*.md")):
+        heading = path.read_text().partition("\n")[0]
+        yield {heading.removeprefix("# "): str(path.relative_to(docs))}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

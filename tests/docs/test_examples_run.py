@@ -6,15 +6,23 @@ folder of the page's own and must succeed. Blocks fenced otherwise are only show
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from sybil.document import Document
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sybil.example import Example
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -29,41 +37,64 @@ SCRIPTS = [
 ]
 
 
+class Shell:
+    """Runs commands in one folder, in an environment where `evalstop` is the code under test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        self.sessions: list[int] = []
+        command = folder / "bin" / "evalstop"
+        command.parent.mkdir()
+        command.write_text(
+            f"#!{sys.executable}\nimport sys\nfrom evalstop.cli import main\nsys.exit(main())\n"
+        )
+        command.chmod(0o755)
+        self.env = {
+            **os.environ,
+            "PATH": f"{command.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "src"),
+            "MPLBACKEND": "agg",
+        }
+
+    def run(self, command: list[str]) -> None:
+        with subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            self.sessions.append(process.pid)
+            try:
+                output, _ = process.communicate(timeout=120)
+            except subprocess.TimeoutExpired:
+                self.end()
+                raise
+        assert process.returncode == 0, f"{command[-1]}\n{output}"
+
+    def end(self) -> None:
+        """End what a page has left running in the background."""
+        for session in self.sessions:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(session, signal.SIGKILL)
+
+
 @pytest.fixture
-def shell(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `evalstop` is the code under test, installed or not."""
-    command = tmp_path / "bin" / "evalstop"
-    command.parent.mkdir()
-    command.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom evalstop.cli import main\nsys.exit(main())\n"
-    )
-    command.chmod(0o755)
-    return {
-        **os.environ,
-        "PATH": f"{command.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "src"),
-        "MPLBACKEND": "agg",
-    }
-
-
-def run(command: list[str], cwd: Path, env: dict[str, str]) -> None:
-    cwd.mkdir(exist_ok=True)
-    done = subprocess.run(
-        command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path)
+    yield made
+    made.end()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_examples_of_a_page_run(
-    page: Path, tmp_path: Path, shell: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
+def test_examples_of_a_page_run(page: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shell.folder)
 
-    def evaluate(example: object) -> None:
-        run(["bash", "-euo", "pipefail", "-c", str(example.parsed)], folder, shell)  # type: ignore[attr-defined]
+    def evaluate(example: Example) -> None:
+        shell.run(["bash", "-euo", "pipefail", "-c", example.parsed])
 
     parsers = [PythonCodeBlockParser(), CodeBlockParser("bash", evaluate)]
     for example in Document.parse(str(page), *parsers).examples():
@@ -73,8 +104,5 @@ def test_examples_of_a_page_run(
 @pytest.mark.parametrize(
     ("script", "arguments"), SCRIPTS, ids=lambda value: getattr(value, "name", value)
 )
-def test_an_example_script_runs(
-    script: Path, arguments: str, tmp_path: Path, shell: dict[str, str]
-) -> None:
-    command = [sys.executable, "-W", "error", str(script), *arguments.split()]
-    run(command, tmp_path / "work", shell)
+def test_an_example_script_runs(script: Path, arguments: str, shell: Shell) -> None:
+    shell.run([sys.executable, "-W", "error", str(script), *arguments.split()])

@@ -7,11 +7,20 @@ JSON never holds NaN.
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 from msgspec import Struct
 
-__all__ = ["NOT_FINITE", "EvalPoint", "Kind", "State", "Verdict"]
+__all__ = [
+    "NOT_FINITE",
+    "EvalPoint",
+    "Kind",
+    "State",
+    "Verdict",
+    "binomial_stderr",
+    "stderr_of_share",
+]
 
 NOT_FINITE = float("nan")
 """The score of an evaluation that gave no finite number. Compare with ``math.isfinite``."""
@@ -106,3 +115,21 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         if self.kind:
             words += f", {self.kind.value}"
         return f"{words} ({self.note})" if self.note else words
+
+
+def binomial_stderr(share: float, items: int) -> float:
+    """Return the standard error of a share of ``items`` right answers, never 0.
+
+    Add-one smoothed (Laplace): with p = (share * n + 1) / (n + 2), sqrt(p (1 - p) / n); without
+    it a score of 0 or 1 would claim to be exact.
+    """
+    smoothed = (share * items + 1.0) / (items + 2.0)
+    return math.sqrt(smoothed * (1.0 - smoothed) / items)
+
+
+def stderr_of_share(score: float, items: int | None) -> float | None:
+    """Return the binomial error of a lone score, None unless it can be a share (0 to 1).
+
+    One report does not tell percent from other scales: there the reporter gives ``stderr``.
+    """
+    return binomial_stderr(score, items) if items and 0.0 <= score <= 1.0 else None

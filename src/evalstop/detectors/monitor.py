@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evalstop.core.errors import InputError
 from evalstop.core.history import History
-from evalstop.core.points import NOT_FINITE, EvalPoint, Verdict
+from evalstop.core.points import NOT_FINITE, EvalPoint, Verdict, stderr_of_share
 
 if TYPE_CHECKING:
     from evalstop.core.detector import Detector
@@ -87,7 +87,8 @@ class Monitor:
         """Report one evaluation; return the verdict on the curve so far.
 
         See `evalstop.core.points.EvalPoint` for the arguments. ``score`` may be None, NaN or
-        infinite: such an evaluation is counted, never compared.
+        infinite: such an evaluation is counted, never compared. ``n_items`` without ``stderr``
+        means the binomial error of a share, for scores in 0-1.
 
         Raises:
             InputError: if ``step`` is negative, or ``stderr`` negative or not finite.
@@ -99,6 +100,8 @@ class Monitor:
             msg = f"stderr must be a finite number >= 0, but got {stderr}: leave it out if unknown"
             raise InputError(msg)
         finite = score is not None and math.isfinite(score)
+        if stderr is None and score is not None:
+            stderr = stderr_of_share(score, n_items)
         point = EvalPoint(
             step=step,
             score=self._sign * score if finite and score is not None else NOT_FINITE,

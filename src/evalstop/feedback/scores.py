@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from msgspec import Struct
 
-from evalstop.core.points import NOT_FINITE, EvalPoint
+from evalstop.core.points import NOT_FINITE, EvalPoint, stderr_of_share
 from evalstop.ports import Reading
 from evalstop.traces.names import find
 
@@ -97,11 +97,14 @@ def _point(
     source: Mapping[str, Any] = row if single else {"stderr": numbers.get(f"{spelling}_stderr")}
     stderr, items, proxy = source.get("stderr"), source.get("n_items"), source.get("proxy")
     attempt = row.get("attempt")
+    score = _finite(numbers[spelling])
+    counted = items if isinstance(items, int) and items > 0 else None
+    stated = float(stderr) if _is_number(stderr) and stderr > 0 else None
     return EvalPoint(
         step=step,
-        score=_finite(numbers[spelling]),
-        stderr=float(stderr) if _is_number(stderr) and stderr > 0 else None,
-        n_items=items if isinstance(items, int) and items > 0 else None,
+        score=score,
+        stderr=stderr_of_share(score, counted) if stated is None else stated,
+        n_items=counted,
         attempt=attempt if isinstance(attempt, int) and attempt > 0 else 0,
         epoch_key=_word(source.get("epoch_key")),
         eval_id=_word(source.get("eval_id")),

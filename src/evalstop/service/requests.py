@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from evalstop.core.errors import InputError
 from evalstop.core.job import JobSpec
-from evalstop.core.points import NOT_FINITE, EvalPoint
+from evalstop.core.points import NOT_FINITE, EvalPoint, stderr_of_share
 from evalstop.ports import Launch
 from evalstop.service.explain import sign_of_job
 
@@ -90,10 +90,13 @@ class EvalIn(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
             raise InputError(message)
         sign = sign_of_job(job)
         items = None if self.items is None else tuple(sign * item for item in self.items)
+        stderr = self.stderr
+        if stderr is None and self.score is not None:
+            stderr = stderr_of_share(self.score, self.n_items)
         return EvalPoint(
             step=self.step,
             score=NOT_FINITE if self.score is None else sign * self.score,
-            stderr=self.stderr,
+            stderr=stderr,
             n_items=self.n_items,
             attempt=self.attempt,
             epoch_key=self.epoch_key,

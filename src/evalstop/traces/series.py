@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from evalstop.core.points import NOT_FINITE, EvalPoint
+from evalstop.core.points import NOT_FINITE, EvalPoint, binomial_stderr
 from evalstop.traces.names import means_loss
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ __all__ = [
     "Loaded",
     "Series",
     "SkippedPoint",
-    "binomial_stderr",
     "normalise",
 ]
 
@@ -112,16 +111,6 @@ class Series(Struct, frozen=True, kw_only=True):
     def raw(self, score: float) -> float:
         """Return a normalised score in the metric's own sense."""
         return score if self.direction == "max" else 0.0 - score
-
-
-def binomial_stderr(share: float, items: int) -> float:
-    """Return the standard error of a share of ``items`` right answers, never 0.
-
-    Add-one smoothed (Laplace): with p = (share * n + 1) / (n + 2), sqrt(p (1 - p) / n); without
-    it a score of 0 or 1 would claim to be exact.
-    """
-    smoothed = (share * items + 1.0) / (items + 2.0)
-    return math.sqrt(smoothed * (1.0 - smoothed) / items)
 
 
 def normalise(curve: Curve, direction: Direction, job_type: str = "other") -> Series:

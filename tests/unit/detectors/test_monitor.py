@@ -68,3 +68,24 @@ def test_impossible_reports_are_refused(fields, what):
 def test_a_verdict_explains_itself_in_a_sentence():
     verdict = watch(Monitor(ConsecutiveDecline(k=2), direction="max"), FALLS)
     assert verdict.reason == "alarm: statistic 2 >= 2, best 0.9 at step 1"
+
+
+FALLING = [0.52, 0.60, 0.66, 0.67, 0.64, 0.58, 0.50, 0.45, 0.41, 0.40]
+
+
+@pytest.mark.parametrize(("fields", "fires"), [({}, False), ({"n_items": 500}, True)])
+def test_the_number_of_items_gives_a_share_its_error(fields, fires):
+    monitor = Monitor(parse_rule("default"), direction="max")
+    for step, score in enumerate(FALLING):
+        verdict = monitor.update(score=score, step=step, **fields)
+    assert verdict.alarm is fires
+    (first, *_) = monitor.history.reports
+    assert first.stderr == (pytest.approx(0.0223, abs=1e-4) if fires else None)
+
+
+def test_items_say_nothing_of_a_score_that_is_no_share_or_whose_error_is_known():
+    monitor = Monitor(parse_rule("default"), direction="max")
+    monitor.update(score=61.0, step=1, n_items=500)
+    monitor.update(score=0.6, step=2, n_items=500, stderr=0.04)
+    monitor.update(score=None, step=3, n_items=500)
+    assert [point.stderr for point in monitor.history.reports] == [None, 0.04, None]

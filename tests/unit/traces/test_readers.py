@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evalstop.traces.series import Curve, binomial_stderr, normalise
+from evalstop.core.points import binomial_stderr
+from evalstop.traces.series import Curve, normalise
 from evalstop.traces.sources import read_source
 
 
