@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalstop.core.cluster import ClusterState
 from evalstop.core.errors import EvalStopError, StoreConflictError, StoreError
 from evalstop.core.events import Event, TimerFired
-from evalstop.core.kernel import Kernel
 from evalstop.core.policy import ClusterView
 from evalstop.ports import Entry
 from evalstop.service.clock import LogClock
 from evalstop.service.ledger import Ledger, key_of
-from evalstop.service.recover import decide, note_timers, promise, recover
+from evalstop.service.recover import decide, note_timers, promise
+from evalstop.service.snapshot import Snapshots, fold
 
 if TYPE_CHECKING:
     from evalstop.core.policy import Policy
@@ -77,6 +76,7 @@ class Controller:
         policy: what decides; its state is rebuilt from the log.
         clock: where time comes from.
         carry_out: told of every written entry, and asked to resume what is unacknowledged.
+        snapshots: where a fold of the log may lie already; None to replay all of it.
 
     Raises:
         IllegalEventError: if the log tells an impossible story.
@@ -84,13 +84,18 @@ class Controller:
     """
 
     def __init__(
-        self, *, store: EventStore, policy: Policy, clock: Clock, carry_out: CarryOut
+        self,
+        *,
+        store: EventStore,
+        policy: Policy,
+        clock: Clock,
+        carry_out: CarryOut,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self._store = store
         self._carry_out = carry_out
-        self.kernel = Kernel(ClusterState(), policy)
-        self.ledger = Ledger()
-        recovered = recover(store.read(), self.kernel, self.ledger)
+        folded = fold(store, policy, snapshots)
+        self.kernel, self.ledger, recovered = folded.kernel, folded.ledger, folded.recovered
         self.changed_decisions = recovered.changed
         self._sequence = recovered.sequence
         self._timers = recovered.timers

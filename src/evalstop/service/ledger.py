@@ -8,6 +8,7 @@ reports it has sent already, and how it ended.
 from __future__ import annotations
 
 import math
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,20 +41,10 @@ def key_of(sequence: int, index: int) -> str:
 
 
 def report_identity(metric: str, point: EvalPoint) -> int:
-    """Return what makes two reports the same one (R15)."""
-    score = point.score if math.isfinite(point.score) else None
-    return hash(
-        (
-            metric,
-            point.attempt,
-            point.step,
-            point.eval_id,
-            point.epoch_key,
-            score,
-            point.stderr,
-            point.n_items,
-        )
-    )
+    """Return what makes two reports the same one (R15); the same in every process."""
+    key = (metric, point.attempt, point.step, point.eval_id, point.epoch_key, point.score)
+    words = repr((*key, point.stderr, point.n_items)).encode()
+    return int.from_bytes(blake2b(words, digest_size=8).digest(), "big")
 
 
 class JobRecord:

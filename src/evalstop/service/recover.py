@@ -66,15 +66,23 @@ def note_timers(timers: list[tuple[float, str]], entry: Entry) -> None:
             heapq.heappush(timers, (action.time, action.token))
 
 
-def recover(entries: Iterable[Entry], kernel: Kernel, ledger: Ledger) -> Recovered:
+def recover(
+    entries: Iterable[Entry], kernel: Kernel, ledger: Ledger, start: Recovered
+) -> Recovered:
     """Fold a log. What was decided then stands; the policy is only brought up to date.
+
+    Args:
+        entries: what follows ``start``.
+        kernel: as it was at ``start``; it is moved on.
+        ledger: as it was at ``start``; it is moved on.
+        start: where the fold stands.
 
     Raises:
         IllegalEventError: if the log tells an impossible story: it is damaged.
     """
     state, live = kernel.state, kernel.state.view.jobs
-    sequence, time, changed = 0, float("-inf"), 0
-    timers: list[tuple[float, str]] = []
+    sequence, time, changed = start.sequence, start.time, start.changed
+    timers = list(start.timers)
     for entry in entries:
         event = entry.event
         state.apply(event)

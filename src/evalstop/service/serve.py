@@ -20,6 +20,7 @@ from evalstop.config.rules import RULES
 from evalstop.config.settings import BackendName, Settings, make_policy, words_of
 from evalstop.core.errors import InputError
 from evalstop.custody import FileCustody
+from evalstop.policies.evalstop import EvalStop
 from evalstop.ports import EventStore, Lease, SnapshotStore
 from evalstop.service.api import create_app
 from evalstop.service.carry_out import BackendCarryOut
@@ -29,6 +30,8 @@ from evalstop.service.custodian import Custodian
 from evalstop.service.dashboard import add_dashboard
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
+from evalstop.service.snapshot import Snapshots
+from evalstop.service.snapshotter import SnapshotKeeper, fingerprint
 from evalstop.service.tokens import Principal, Scope, Tokens
 from evalstop.store.lease import FileLease
 from evalstop.store.sqlite import SqliteStore
@@ -36,6 +39,7 @@ from evalstop.store.sqlite import SqliteStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from evalstop.core.policy import Policy
     from evalstop.ports import Backend
 
 __all__ = ["Running", "open_store", "serve", "start"]
@@ -55,10 +59,12 @@ class Running(Struct, frozen=True, kw_only=True):
     tokens: Tokens
     poller: Poller
     custodian: Custodian
+    keeper: SnapshotKeeper
     lease: Lease
 
     def close(self) -> None:
         """End all threads; jobs go on."""
+        self.keeper.close()
         self.poller.close()
         self.custodian.close()
         self.platform.controller.close()
@@ -164,7 +170,18 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
         settle_s=custody.settle_s,
         top=custody.top,
     )
-    controller = Controller(store=store, policy=policy, clock=SystemClock(), carry_out=carry_out)
+    opening = Opening(settings=settings, folder=str(folder))
+    snapshots = opening.snapshots()
+    newest = snapshots.newest_sequence()
+    controller = Controller(
+        store=store,
+        policy=policy,
+        clock=SystemClock(),
+        carry_out=carry_out,
+        snapshots=snapshots,
+    )
+    folded_policy = controller.kernel.policy  # a snapshot brings its own
+    assert isinstance(folded_policy, EvalStop)
     custodian.attach(controller)
     platform = Platform(
         Parts(
@@ -175,7 +192,7 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
             documents=documents,
             custodian=custodian,
             tokens=tokens,
-            watches=policy.watches,
+            watches=folded_policy.watches,
             false_alarms={name: entry.false_alarms for name, entry in RULES.items()},
             price_per_gpu_hour=settings.cluster.price_per_gpu_hour,
             logs=backend.run_folder if isinstance(backend, LocalBackend) else None,
@@ -189,9 +206,33 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
     carry_out.look().result()
     poller.start()
     custodian.start()
+    keeper = SnapshotKeeper(opening, lambda: controller.sequence, since=newest)
+    keeper.start()
     return Running(
-        platform=platform, tokens=tokens, poller=poller, custodian=custodian, lease=lease
+        platform=platform,
+        tokens=tokens,
+        poller=poller,
+        custodian=custodian,
+        keeper=keeper,
+        lease=lease,
     )
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    """Opens log, policy and snapshots; travels to the process that makes snapshots."""
+
+    settings: Settings
+    folder: str
+
+    def snapshots(self) -> Snapshots:
+        """Return where snapshots lie."""
+        folder = Path(self.folder) / "snapshots"
+        return Snapshots(folder, fingerprint(words_of(self.settings)))
+
+    def __call__(self) -> tuple[EventStore, Policy, Snapshots]:
+        """Open all three."""
+        store, _, _ = open_store(self.settings, Path(self.folder))
+        return store, make_policy(self.settings), self.snapshots()
 
 
 def admin_token_file(folder: Path, tokens: Tokens) -> Path:
