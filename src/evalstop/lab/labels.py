@@ -7,10 +7,10 @@ The rule, on the true series (seven of the eight panels):
 - the drop is peak minus end, in standard errors of *one evaluation as a stop rule sees it* (one
   panel): the unit in which the drop must be noticed.
 
-``declined``: a drop of at least 5. ``dipped``: none of that size at the end, but on the way the
-smoothed series fell by at least 5 and came back. ``healthy``: a drop under 1, whether the run rose
-to its end or sits on a plateau. ``mild``: the rest, where neither a stop nor letting it run is a
-mistake.
+``declined``: a drop of at least 5. ``mild``: a drop of 1 to 5, where neither a stop nor letting it
+run is a mistake. ``healthy``: a drop under 1, whether the run rose to its end or sits on a plateau.
+``dipped``: like healthy at the end, but on the way the smoothed true series fell by at least 2 and
+came back: a real decline that would have recovered, counted by itself (R28).
 No stop rule and no knowledge of the arm has a part in this.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CLEAR_DROP", "NO_DROP", "Measured", "measure", "smoothed"]
+__all__ = ["CLEAR_DROP", "DIP", "NO_DROP", "Measured", "measure", "smoothed"]
 
 Label = Literal["declined", "dipped", "mild", "healthy"]
 
@@ -33,6 +33,9 @@ CLEAR_DROP = 5.0
 
 NO_DROP = 1.0
 """Standard errors under which there is none: the highest of smoothed noise stays below it."""
+
+DIP = 2.0
+"""Standard errors from which a fall that came back was real: smoothed noise stays below half."""
 
 _SMOOTHING = 3
 
@@ -77,9 +80,7 @@ def measure(true_scores: NDArray[np.float64], *, stderr: float) -> Measured:
     label: Label = "mild"
     if drop >= CLEAR_DROP:
         label = "declined"
-    elif dip >= CLEAR_DROP:
-        label = "dipped"
     elif drop < NO_DROP:
-        label = "healthy"
+        label = "healthy" if dip < DIP else "dipped"
     gain = float(curve[peak] - true_scores[0]) / stderr
     return Measured(label=label, drop=drop, dip=dip, gain=gain, peak_index=peak)

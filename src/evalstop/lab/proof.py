@@ -4,7 +4,7 @@ Pure figures, no printing: `judge_rules` replays rules on the laboratory's runs 
 code of ``evalstop replay``, and scores the stops with panels that no rule has seen.
 
 - *false stop*: a stop of a run that is healthy by measurement (or, separately, by construction);
-  of a run that dips by five standard errors and recovers, counted by itself;
+  of a run that dips by two standard errors or more and recovers, counted by itself;
 - *found*: a stop of a run that is declined by measurement (drop of at least 5 standard errors);
 - *early*: a stop before the true peak of a declined run;
 - *delay*: evaluations from the true peak to the stop;

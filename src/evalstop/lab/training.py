@@ -214,7 +214,7 @@ class Laboratory:
         assert proxy is not None
         return trainer(
             model=model,
-            reward_funcs=self._reward_function(proxy),
+            reward_funcs=self.reward_function(proxy),
             args=config(
                 per_device_train_batch_size=_ROLLOUTS,
                 num_generations=_GENERATIONS,
@@ -226,7 +226,9 @@ class Laboratory:
             processing_class=self.tokenizer,
         )
 
-    def _reward_function(self, proxy: Reward) -> Callable[..., list[float]]:
+    def reward_function(self, proxy: Reward) -> Callable[..., list[float]]:
+        """Return a reward on token ids as the function of prompts that TRL calls."""
+
         def reward(prompts: list[str], completion_ids: list[list[int]], **_: object) -> list[float]:
             prompt_ids = np.array(self.tokenizer(prompts)["input_ids"])
             text = np.full((len(prompts), COMPLETION_TOKENS), PAD)
