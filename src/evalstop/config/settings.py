@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -35,6 +35,8 @@ __all__ = [
     "ClusterSettings",
     "CustodySettings",
     "Exemption",
+    "FeedbackSettings",
+    "NotifySettings",
     "PolicySettings",
     "ServerSettings",
     "Settings",
@@ -93,6 +95,10 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         stop_command: how the command backend ends a job; see `evalstop.backends.command`.
         list_command: how it learns which jobs live.
         price_per_gpu_hour: for savings in money.
+        undo_window_s: how long Slurm keeps a stopped job in its queue, held, so that the stop can
+            be undone; 0 cancels at once.
+        slurm_listing: text (squeue --Format, small) or json (squeue --json).
+        command_timeout_s: after so many seconds a command of the scheduler is given up.
     """
 
     backend: BackendName = BackendName.LOCAL
@@ -104,6 +110,9 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     stop_command: str = ""
     list_command: str = ""
     price_per_gpu_hour: Seconds | None = None
+    undo_window_s: Seconds = 86_400.0
+    slurm_listing: Literal["text", "json"] = "text"
+    command_timeout_s: Annotated[float, Meta(gt=0)] = 20.0
 
 
 class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,6 +190,65 @@ class CustodySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dir: str = ""
 
 
+class FeedbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[feedback]``: scores that are pulled in, and evalstop's own evaluator.
+
+    Attributes:
+        every_s: seconds between looks at the files that jobs write.
+        evaluate: command run on each new checkpoint; see `evalstop.feedback.evaluator`.
+        gpus: GPUs of one evaluation.
+        devices: GPUs set aside for evaluations, by name; empty if the command finds its own.
+        at_once: most evaluations side by side where no devices are set aside.
+        time_limit_s: after so many seconds an evaluation is killed.
+        tries: how often one checkpoint is tried.
+        suite: identity of the eval suite; change it when scores stop being comparable.
+    """
+
+    every_s: Annotated[float, Meta(gt=0)] = 1.0
+    evaluate: str = ""
+    gpus: Annotated[int, Meta(ge=0)] = 1
+    devices: tuple[str, ...] = ()
+    at_once: Annotated[int, Meta(ge=1)] = 1
+    time_limit_s: Annotated[float, Meta(gt=0)] = 3600.0
+    tries: Annotated[int, Meta(ge=1)] = 3
+    suite: str = ""
+
+
+class NotifySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[[notify]]``: who is told of stops; a webhook, or mail where ``smtp_host`` is set.
+
+    Attributes:
+        name: unique; what waits is kept under it.
+        url: of a webhook.
+        form: json, or slack for Slack's incoming webhooks.
+        secret_file: file with the secret that a webhook is signed with.
+        kinds: advice, stopping, stopped, operator; empty for all.
+        tenants: only these; empty for all.
+        smtp_host, smtp_port: the mail server.
+        sender: address that mails come from.
+        to: addresses that get every mail.
+        to_owner: mail the job's owner too, where its label ``owner`` is an address.
+        starttls: demand encryption.
+        user: name to log in with.
+        password_file: file with the password for it.
+    """
+
+    name: str
+    url: str = ""
+    form: Literal["json", "slack"] = "json"
+    secret_file: str = ""
+    kinds: tuple[Literal["advice", "stopping", "stopped", "operator"], ...] = ()
+    tenants: tuple[str, ...] = ()
+    smtp_host: str = ""
+    smtp_port: Annotated[int, Meta(ge=1, le=65_535)] = 25
+    sender: str = ""
+    to: tuple[str, ...] = ()
+    to_owner: bool = True
+    starttls: bool = False
+    user: str = ""
+    password_file: str = ""
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole ``evalstop.toml``; everything has a default."""
 
@@ -190,6 +258,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exempt: tuple[Exemption, ...] = ()
     server: ServerSettings = ServerSettings()
     custody: CustodySettings = CustodySettings()
+    feedback: FeedbackSettings = FeedbackSettings()
+    notify: tuple[NotifySettings, ...] = ()
 
 
 def read_settings(path: Path | None) -> Settings:

@@ -84,6 +84,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     false_alarms: Mapping[str, str] = {}
     price_per_gpu_hour: float | None = None
     logs: Callable[[str, int], Path] | None = None
+    more_troubles: tuple[Callable[[], list[str]], ...] = ()
 
 
 class Platform:
@@ -392,7 +393,9 @@ class Platform:
         for name, watch in list(self.parts.watches.items()):
             if watch.unwatched:
                 found.append(f"job {name!r} is not watched: {watch.unwatched}")
-        return found + self.parts.custodian.troubles()
+        for more in (self.parts.custodian.troubles, *self.parts.more_troubles):
+            found += more()
+        return found
 
     def ready(self) -> bool:
         """Return whether reports are taken in now."""

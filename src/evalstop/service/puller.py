@@ -15,15 +15,30 @@ from typing import TYPE_CHECKING
 
 from evalstop.core.errors import EvalStopError
 from evalstop.core.events import EvalReported
+from evalstop.feedback.evaluator import Evaluator, EvaluatorSettings
+from evalstop.service.candidates import Candidates
+from evalstop.service.carry_out import launch_of
 from evalstop.service.ledger import report_identity, with_checkpoint
+from evalstop.service.sources import sources_of
 from evalstop.traces.names import find, unknown_metric
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from evalstop.config.settings import FeedbackSettings
     from evalstop.core.events import Event
-    from evalstop.ports import FeedbackSource, Reading
+    from evalstop.policies.evalstop import Watch as PolicyWatch
+    from evalstop.ports import (
+        CheckpointStore,
+        EventStore,
+        FeedbackSource,
+        Reading,
+        SnapshotStore,
+    )
     from evalstop.service.controller import Controller, Situation
 
-__all__ = ["Puller", "SourcesOf"]
+__all__ = ["Puller", "SourcesOf", "make_puller"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +51,67 @@ SourcesOf = Callable[[str], Sequence["FeedbackSource"]]
 """Returns the sources of a job's own scores; asked once, when the job is first seen to run."""
 
 
+def make_puller(
+    settings: FeedbackSettings,
+    *,
+    controller: Controller,
+    documents: SnapshotStore,
+    store: EventStore,
+    pins: CheckpointStore,
+    watches: Mapping[str, PolicyWatch],
+    folder: Path,
+) -> Puller:
+    """Return a puller of everything that the settings and the jobs name.
+
+    Args:
+        settings: ``[feedback]``.
+        controller: who takes facts.
+        documents: where launch records lie.
+        store: the log.
+        pins: custody of checkpoints.
+        watches: curves so far, by job.
+        folder: where evaluations are kept.
+
+    Raises:
+        InputError: the evaluator's command cannot be used.
+    """
+
+    def of_job(job: str) -> Sequence[FeedbackSource]:
+        watch = watches.get(job)
+        logged = [] if watch is None else watch.history.series
+        return sources_of(controller.ledger.jobs[job].spec, launch_of(documents, job), logged)
+
+    def logged_of(job: str) -> set[int]:
+        return {
+            report_identity(entry.event.metric, entry.event.point)
+            for entry in store.read_job(job)
+            if isinstance(entry.event, EvalReported)
+        }
+
+    shared: list[FeedbackSource] = []
+    if settings.evaluate:
+        how = EvaluatorSettings(
+            command=settings.evaluate,
+            folder=folder,
+            gpus=settings.gpus,
+            devices=settings.devices,
+            at_once=settings.at_once,
+            time_limit_s=settings.time_limit_s,
+            tries=settings.tries,
+            suite=settings.suite,
+        )
+        shared.append(Evaluator(how, Candidates(controller, pins)))
+    return Puller(controller, of_job, logged_of=logged_of, shared=shared, every_s=settings.every_s)
+
+
 class Puller:
     """Polls sources and hands what they say to the controller.
 
     Args:
         controller: who takes facts.
         sources_of: the sources of one job.
+        logged_of: identities of all reports of a job in the log, those before an undo included:
+            its files still hold them, and told again they would stop it again.
         shared: sources that speak for all jobs: the evaluator, trackers.
         every_s: seconds between polls of each source.
     """
@@ -51,11 +121,14 @@ class Puller:
         controller: Controller,
         sources_of: SourcesOf,
         *,
+        logged_of: Callable[[str], set[int]] = lambda _: set(),
         shared: Sequence[FeedbackSource] = (),
         every_s: float = 1.0,
     ) -> None:
         self._controller = controller
         self._sources_of = sources_of
+        self._logged_of = logged_of
+        self._logged: dict[str, set[int]] = {}
         self._shared = list(shared)
         self._every_s = every_s
         self._of_job: dict[str, Sequence[FeedbackSource]] = {}
@@ -117,6 +190,7 @@ class Puller:
 
     def _open(self, job: str) -> Sequence[FeedbackSource]:
         try:
+            self._logged[job] = self._logged_of(job)
             return self._sources_of(job)
         except EvalStopError as error:
             self._problems[job, 0] = f"the scores of {job!r} cannot be followed: {error}"
@@ -130,6 +204,7 @@ class Puller:
             self._under_way.pop(id(source), None)
             _close(source)
         self._problems.pop((job, 0), None)
+        self._logged.pop(job, None)
 
     def _ask(self, job: str, source: FeedbackSource) -> None:
         if not self._is_under_way(source):
@@ -143,9 +218,8 @@ class Puller:
         try:
             readings = source.readings()
             if readings:
-                self._controller.ask(lambda situation: _facts(readings, situation)).result(
-                    timeout=_ANSWER_S
-                )
+                asked = self._controller.ask(lambda now: _facts(readings, now, self._logged))
+                asked.result(timeout=_ANSWER_S)
         except Exception as error:  # noqa: BLE001 -- fail open (R30): whatever a source raises, polling goes on
             if not self._problems.get((job, id(source))):
                 _log.warning("a source of %s fails: %s", job or "all jobs", error)
@@ -165,7 +239,9 @@ class Puller:
         return f"job {job!r} is blind: {unknown_metric(wanted, names)}"
 
 
-def _facts(readings: Sequence[Reading], situation: Situation) -> list[Event]:
+def _facts(
+    readings: Sequence[Reading], situation: Situation, logged: Mapping[str, set[int]]
+) -> list[Event]:
     events: list[Event] = []
     taken: set[tuple[str, int]] = set()
     for reading in readings:
@@ -173,7 +249,8 @@ def _facts(readings: Sequence[Reading], situation: Situation) -> list[Event]:
         if record is None:
             continue
         identity = report_identity(reading.metric, reading.point)
-        if identity in record.reports or (reading.job, identity) in taken:
+        known = identity in record.reports or identity in logged.get(reading.job, ())
+        if known or (reading.job, identity) in taken:
             continue
         taken.add((reading.job, identity))
         events.append(

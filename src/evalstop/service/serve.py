@@ -28,8 +28,10 @@ from evalstop.service.clock import SystemClock
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
 from evalstop.service.dashboard import add_dashboard
+from evalstop.service.notify import Outbox, targets_of
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
+from evalstop.service.puller import Puller, make_puller
 from evalstop.service.snapshot import Snapshots
 from evalstop.service.snapshotter import SnapshotKeeper, fingerprint
 from evalstop.service.tokens import Principal, Scope, Tokens
@@ -60,13 +62,17 @@ class Running(Struct, frozen=True, kw_only=True):
     poller: Poller
     custodian: Custodian
     keeper: SnapshotKeeper
+    puller: Puller
+    outbox: Outbox
     lease: Lease
 
     def close(self) -> None:
         """End all threads; jobs go on."""
         self.keeper.close()
         self.poller.close()
+        self.puller.close()
         self.custodian.close()
+        self.outbox.close()
         self.platform.controller.close()
         self.lease.release()
 
@@ -98,15 +104,21 @@ def open_backend(settings: Settings, folder: Path) -> Backend:
     cluster = settings.cluster
     match cluster.backend:
         case BackendName.SLURM:
-            return SlurmBackend(SlurmClient())
+            return SlurmBackend(
+                SlurmClient(listing=cluster.slurm_listing, time_limit_s=cluster.command_timeout_s),
+                undo_window_s=cluster.undo_window_s,
+                release_limit_s=cluster.release_timeout_s,
+            )
         case BackendName.COMMAND:
             if not cluster.stop_command:
                 message = "the command backend needs cluster.stop_command: how is a job ended?"
                 raise InputError(message)
-            living = CommandTemplate(cluster.list_command) if cluster.list_command else None
+            limit = cluster.command_timeout_s
+            listed = cluster.list_command
+            living = CommandTemplate(listed, time_limit_s=limit) if listed else None
             return CommandBackend(
                 folder / "command",
-                stop=CommandTemplate(cluster.stop_command),
+                stop=CommandTemplate(cluster.stop_command, time_limit_s=limit),
                 living=living,
                 release_limit_s=cluster.release_timeout_s,
             )
@@ -159,12 +171,13 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
 
     carry_out = BackendCarryOut(backend, documents, environment=environment)
     custody = settings.custody
+    pins = FileCustody(
+        Path(custody.dir) if custody.dir else folder / "custody",
+        marker=custody.marker,
+        copy=custody.copy,
+    )
     custodian = Custodian(
-        FileCustody(
-            Path(custody.dir) if custody.dir else folder / "custody",
-            marker=custody.marker,
-            copy=custody.copy,
-        ),
+        pins,
         documents,
         every_s=custody.every_s,
         settle_s=custody.settle_s,
@@ -183,6 +196,17 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
     folded_policy = controller.kernel.policy  # a snapshot brings its own
     assert isinstance(folded_policy, EvalStop)
     custodian.attach(controller)
+    puller = make_puller(
+        settings.feedback,
+        controller=controller,
+        documents=documents,
+        store=store,
+        pins=pins,
+        watches=folded_policy.watches,
+        folder=folder / "evaluations",
+    )
+    targets = targets_of(settings.notify)
+    outbox = Outbox(controller, store=store, documents=documents, targets=targets)
     platform = Platform(
         Parts(
             controller=controller,
@@ -196,6 +220,7 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
             false_alarms={name: entry.false_alarms for name, entry in RULES.items()},
             price_per_gpu_hour=settings.cluster.price_per_gpu_hour,
             logs=backend.run_folder if isinstance(backend, LocalBackend) else None,
+            more_troubles=(puller.troubles, outbox.troubles),
         )
     )
     controller.start()
@@ -205,15 +230,17 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
     poller = Poller(carry_out, every_s=every_s)
     carry_out.look().result()
     poller.start()
-    custodian.start()
     keeper = SnapshotKeeper(opening, lambda: controller.sequence, since=newest)
-    keeper.start()
+    for thread in (custodian, keeper, puller, outbox):
+        thread.start()
     return Running(
         platform=platform,
         tokens=tokens,
         poller=poller,
         custodian=custodian,
         keeper=keeper,
+        puller=puller,
+        outbox=outbox,
         lease=lease,
     )
 

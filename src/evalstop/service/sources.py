@@ -2,8 +2,10 @@
 
 Labels ``metric`` and ``direction`` say what is watched, ``evals`` names a JSONL file the job
 appends to or another place (``tensorboard:DIR``, ``mlflow:URI``: `evalstop.feedback.address`);
-its checkpoint folder may hold trainer_state.json files. A job without a metric or a direction is
-not pulled from: a guessed direction has kept the worst model before (R07).
+without one, its checkpoint folder may hold trainer_state.json files. Never both: the same
+evaluation from two places would count as two, and its error as smaller than it is. A job without
+a metric or a direction is not pulled from: a guessed direction has kept the worst model before
+(R07).
 """
 
 from __future__ import annotations
@@ -57,14 +59,15 @@ def sources_of(
     watch = watch_of(spec)
     if watch is None:
         return []
-    found: list[FeedbackSource] = []
     if address := spec.labels.get("evals"):
-        found.append(_source(address, watch))
-    if launch is not None and launch.checkpoints:
-        tail = TrainerStateTail(Path(launch.checkpoints), watch)
-        tail.resume(logged)
-        found.append(tail)
-    return found
+        source = _source(address, watch)
+    elif launch is not None and launch.checkpoints:
+        source = TrainerStateTail(Path(launch.checkpoints), watch)
+    else:
+        return []
+    if isinstance(source, TrainerStateTail):
+        source.resume(logged)
+    return [source]
 
 
 class _Unreadable:

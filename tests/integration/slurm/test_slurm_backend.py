@@ -324,7 +324,7 @@ def test_reading_changes_nothing(slurm, tmp_path):
     for name in ("squeue", "scontrol", "scancel", "sbatch", "sinfo"):
         spy = tmp_path / name
         real = f'PATH="{slurm.environment["PATH"]}" exec {name} "$@"'
-        note = f"""{{ echo {name} "$@" | tr '\\n' ' '; echo; }} >> {log}"""
+        note = f"""echo "$(echo {name} "$@" | tr '\\n' ' ')" >> {log}"""
         spy.write_text(f"#!/bin/sh\n{note}\n{real}\n")
         spy.chmod(spy.stat().st_mode | stat.S_IXUSR)
     environment = {

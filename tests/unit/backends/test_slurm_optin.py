@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalstop.backends.slurm.backend import job_launch, job_spec
+from evalstop.backends.slurm.jobs import job_launch, job_spec, resolve
 from evalstop.backends.slurm.optin import KEYS, parse_comment, write_comment
 from evalstop.backends.slurm.records import JobRecord
 from evalstop.backends.slurm.submission import batch_script, sbatch_options
@@ -113,6 +113,21 @@ def test_paths_are_under_the_jobs_folder_and_know_its_number():
     record = JobRecord(id="5_1", state="RUNNING", gpus=1, work_dir="/home/eve")
     assert job_launch("5_1", record, optin).checkpoints == "/home/eve/runs/5_1"
     assert job_spec("5_1", record, optin).labels["evals"] == "/x/5_1.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("place", "full"),
+    [
+        ("", ""),
+        ("evals.jsonl", "/home/eve/evals.jsonl"),
+        ("tensorboard:runs/%j", "tensorboard:/home/eve/runs/7"),
+        ("trainer:/x", "trainer:/x"),
+        ("mlflow:http://t:5000?run=a", "mlflow:http://t:5000?run=a"),
+        ("wandb:team/p/%j", "wandb:team/p/7"),
+    ],
+)
+def test_scores_may_be_in_any_kind_of_place(place, full):
+    assert resolve(place, "7", JobRecord(id="7", state="RUNNING", work_dir="/home/eve")) == full
 
 
 @pytest.mark.parametrize("name", ["uid", "gid", "wrap", "comment", "chdir", "export", "array", ""])

@@ -7,13 +7,14 @@ import threading
 
 import pytest
 
+from evalstop.config.settings import FeedbackSettings
 from evalstop.core.errors import ReadError
-from evalstop.core.events import EvalReported
+from evalstop.core.events import EvalReported, JobSubmitted, OperatorCommanded
 from evalstop.core.points import EvalPoint
 from evalstop.feedback.evaluator import Evaluator, EvaluatorSettings
 from evalstop.ports import Launch, Pin, Reading
 from evalstop.service.candidates import Candidates
-from evalstop.service.puller import Puller
+from evalstop.service.puller import Puller, make_puller
 from evalstop.service.sources import sources_of
 from evalstop.testing.backend import eventually
 
@@ -38,7 +39,8 @@ class Bench:
 
     def runs(self, job, **labels):
         self.platform.submit(job, labels=LABELS | labels)
-        self.platform.look()
+        self.platform.look()  # capacity
+        self.platform.look()  # the start
 
     def logged(self, job):
         return [
@@ -101,6 +103,18 @@ def test_trainer_states_are_followed_where_the_checkpoints_are(bench, tmp_path):
     assert bench.logged("a") == [(5, 0.4)]
 
 
+def test_one_evaluation_in_two_files_counts_once(bench, tmp_path):
+    path = tmp_path / "evals.jsonl"
+    append(path, (5, 0.4))
+    folder = tmp_path / "checkpoint-5"
+    folder.mkdir()
+    state = {"log_history": [{"step": 5, "eval_acc": 0.4}]}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    bench.runs("a", evals=str(path))
+    bench.pull(bench.following(Launch(command=(), checkpoints=str(tmp_path))))
+    assert bench.logged("a") == [(5, 0.4)]
+
+
 @pytest.mark.parametrize("label", ["metric", "direction"])
 def test_a_job_that_does_not_say_what_to_watch_is_not_pulled_from(bench, tmp_path, label):
     path = tmp_path / "evals.jsonl"
@@ -121,6 +135,45 @@ def test_what_a_job_wrote_last_is_read_after_its_end(bench, tmp_path):
     bench.pull(puller)
     assert bench.logged("a") == [(1, 0.5)]
     assert not puller._of_job
+
+
+def test_what_a_file_said_before_an_undo_is_not_told_again(bench, tmp_path):
+    """Told again it would stop the job again, the moment it was reopened."""
+    path = tmp_path / "evals.jsonl"
+    platform = bench.platform
+    bench.runs("a", evals=str(path))
+    platform.controller.start()
+    jobs = platform.controller.ledger.jobs
+    puller = make_puller(
+        FeedbackSettings(),
+        controller=platform.controller,
+        documents=platform.documents,
+        store=platform.store,
+        pins=Pins(),
+        watches={},
+        folder=tmp_path,
+    )
+    bench.pullers.append(puller)
+    append(path, (1, 0.6), (2, 0.5), (3, 0.4))
+    bench.pull(puller)
+    platform.carry_out.look().result(5)
+    platform.carry_out.tidy()
+    assert platform.phase("a") == "stopped_by_policy"
+    bench.pull(puller)
+
+    def reopen(situation):
+        order = OperatorCommanded(time=situation.now, command="undo", actor="ann", job="a")
+        return [order, JobSubmitted(time=situation.now, job=jobs["a"].spec)]
+
+    platform.controller.ask(reopen).result(5)
+    for _ in range(3):
+        platform.carry_out.look().result(5)
+        platform.carry_out.tidy()
+        bench.pull(puller)
+    append(path, (4, 0.7))
+    bench.pull(puller)
+    assert platform.phase("a") == "running"
+    assert [step for step, _ in bench.logged("a")] == [1, 2, 3, 4]
 
 
 class Fails:

@@ -26,17 +26,18 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from evalstop.backends.slurm.jobs import job_launch, job_spec
 from evalstop.backends.slurm.optin import OptIn, parse_comment
 from evalstop.backends.slurm.records import ENDED, HELD_BACK, JobDetail, JobRecord, NodeRecord
 from evalstop.backends.slurm.submission import batch_script, sbatch_options
 from evalstop.core.errors import BackendError
-from evalstop.core.job import JobSpec
 from evalstop.ports import JobReport, Launch, Listing, Order, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from evalstop.backends.slurm.client import SlurmClient
+    from evalstop.core.job import JobSpec
 
 __all__ = ["SlurmBackend"]
 
@@ -352,48 +353,3 @@ def _reason(record: JobRecord) -> str:
 
 def _over(job: _Job) -> bool:
     return job.record.state in ENDED
-
-
-def job_spec(name: str, record: JobRecord, optin: OptIn) -> JobSpec:
-    """Return the job as policies may see it; what Slurm knows of it becomes labels."""
-    values = optin.values
-    slurm = {
-        "partition": record.partition,
-        "account": record.account,
-        "qos": record.qos,
-        "user": record.user,
-        "name": record.name,
-        "refused": optin.problem,
-    }
-    asked = {key: values.get(key, "") for key in ("metric", "direction", "rule", "evals")}
-    asked["evals"] = resolve(asked["evals"], name, record)
-    if optin.problem or values.get("optout", "").lower() in {"true", "yes", "1"}:
-        asked["evalstop"] = "off"  # the label that guards protect
-    return JobSpec(
-        id=name,
-        tenant=values.get("tenant") or record.account or record.user,
-        job_type=values.get("job_type", "other"),
-        gpus=max(1, record.gpus),
-        estimated_s=float(values["estimated_s"]) if values.get("estimated_s") else None,
-        labels={key: value for key, value in {**slurm, **asked}.items() if value},
-    )
-
-
-def job_launch(name: str, record: JobRecord, optin: OptIn) -> Launch:
-    """Return what is known of how the job runs; its command is its owner's business."""
-    values = optin.values
-    return Launch(
-        command=(),
-        cwd=record.work_dir,
-        checkpoints=resolve(values.get("checkpoints", ""), name, record),
-        save_signal=values.get("save_signal", ""),
-        grace_s=float(values.get("grace_s", "30")),
-    )
-
-
-def resolve(path: str, name: str, record: JobRecord) -> str:
-    """Return a path of a comment in full: %j is the job's id, the rest is under its folder."""
-    if not path:
-        return ""
-    path = path.replace("%j", name)
-    return path if path.startswith("/") else f"{record.work_dir}/{path}"

@@ -11,6 +11,17 @@ Never here: a decision, or a reason to wait: a receiver that is down delays noth
 from evalstop.service.notify.mail import Mail
 from evalstop.service.notify.notice import Notice, notices_of
 from evalstop.service.notify.outbox import Outbox, Target
+from evalstop.service.notify.targets import targets_of
 from evalstop.service.notify.webhook import Webhook, signature, verify
 
-__all__ = ["Mail", "Notice", "Outbox", "Target", "Webhook", "notices_of", "signature", "verify"]
+__all__ = [
+    "Mail",
+    "Notice",
+    "Outbox",
+    "Target",
+    "Webhook",
+    "notices_of",
+    "signature",
+    "targets_of",
+    "verify",
+]
