@@ -153,7 +153,7 @@ def _run(  # noqa: PLR0917 -- one line of the table of settings
     from evalstop.sim.simulate import simulate as run_simulation  # noqa: PLC0415 -- heavy
 
     def policy() -> Policy:
-        return EvalStop(base=parse_scheduler(base), rules=rules)
+        return EvalStop(base=parse_scheduler(base, speeds=setting.speeds), rules=rules)
 
     losses = base.startswith(_READS_LOSSES) or any(
         isinstance(named.rule, LossPlateau) for named in rules.by_type.values()

@@ -10,11 +10,14 @@ from evalstop.schedulers.backfill import FifoBackfill
 from evalstop.schedulers.fifo import Fifo
 from evalstop.schedulers.loss_aware import LossAware
 from evalstop.schedulers.native import Native
+from evalstop.schedulers.partitioned import Partitioned
 from evalstop.schedulers.pollux import Pollux
 from evalstop.schedulers.shortest import SjfEst, SrsfEst, SrtfEst
 from evalstop.schedulers.tiresias import TIRESIAS_LIMITS, Tiresias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from evalstop.core.policy import Policy
 
 __all__ = ["SCHEDULERS", "parse_scheduler"]
@@ -91,11 +94,19 @@ SCHEDULERS: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 """Every base scheduler by name."""
 
 
-def parse_scheduler(spec: str) -> Policy:
+def parse_scheduler(spec: str, *, speeds: Mapping[str, float] | None = None) -> Policy:
     """Make a fresh scheduler from ``NAME[:key=value[,key=value...]]``.
+
+    Args:
+        spec: the spelling.
+        speeds: speed by node type, where there are several: each type then has one of its own.
 
     Raises:
         SpecError: on an unknown name or setting (the known ones are listed), or a bad value.
     """
-    made: Policy = build(spec, SCHEDULERS, "scheduler")
-    return made
+
+    def made() -> Policy:
+        scheduler: Policy = build(spec, SCHEDULERS, "scheduler")
+        return scheduler
+
+    return Partitioned(base=made, speeds=speeds) if speeds else made()

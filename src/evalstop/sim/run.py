@@ -58,6 +58,7 @@ class Run:
         "points",
         "rate",
         "service_s",
+        "speed",
         "stage",
         "started_before",
     )
@@ -86,12 +87,13 @@ class Run:
         self.service_s = 0.0
         self.gpu_seconds = 0.0
         self.begun_at = self.origin = 0.0
-        self.rate = self.pace = 1.0
+        self.rate = self.pace = self.speed = 1.0
         self.held_gpus = 0
         self.held_since = 0.0
 
-    def hold(self, now: float, gpus: int) -> None:
-        """Take GPUs: a start was ordered."""
+    def hold(self, now: float, gpus: int, speed: float) -> None:
+        """Take GPUs of this speed: a start was ordered."""
+        self.speed = speed
         self.stage = Stage.STARTING
         self.held_gpus = gpus
         self.held_since = now
@@ -162,7 +164,7 @@ class Run:
 
     def _go(self, now: float, gpus: int) -> None:
         self.begun_at = now
-        self.rate = self.job.rate(gpus)
+        self.rate = self.job.rate(gpus) * self.speed
         self.pace = 1.0 / self.rate
         self.origin = now - self.pace * self.service_s
 

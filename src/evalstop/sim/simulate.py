@@ -15,12 +15,12 @@ from evalstop.sim.simulator import Simulator
 from evalstop.workloads.generate import generate, generate_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from evalstop.core.policy import Policy
     from evalstop.workloads.generate import Arrived
     from evalstop.workloads.job import Workload
-    from evalstop.workloads.scenario import Scenario
+    from evalstop.workloads.scenario import NodeType, Scenario
 
 __all__ = ["Simulated", "costs_of", "simulate", "simulate_once"]
 
@@ -70,7 +70,8 @@ def simulate(
     Args:
         scenario: description of cluster, jobs, curves and noise (`evalstop.scenarios`).
         policy: makes a fresh policy for each seed, such as
-            ``lambda: EvalStop(base=SrtfEst(), rules=parse_rule("paper"))``.
+            ``lambda: EvalStop(base=SrtfEst(), rules=parse_rule("paper"))``. Where the scenario
+            has node types its starts must name one, as `Partitioned` does.
         seeds: seeds of the workloads; the same seed gives every policy the same jobs.
         costs: delays of starting, preempting, stopping and releasing; the scenario's if None.
         losses: report training losses to the policy; see `Simulator`.
@@ -89,6 +90,7 @@ def simulate(
         columns, count = simulate_once(
             generate(scenario, seed) if arrived is None else generate_on(scenario, arrived, seed),
             gpus=scenario.gpus,
+            pools=scenario.pools,
             policy=policy(),
             costs=costs or costs_of(scenario),
             losses=losses,
@@ -112,11 +114,23 @@ def simulate_once(
     *,
     gpus: int,
     policy: Policy,
+    pools: Sequence[NodeType] = (),
     costs: ExecutionCosts | None = None,
     losses: bool = True,
 ) -> tuple[JobColumns, int]:
-    """Run one workload; return its record and the number of events."""
-    log = Simulator(workload, gpus=gpus, policy=policy, costs=costs, losses=losses).run()
+    """Run one workload on GPUs that are alike, or on these node types.
+
+    Returns:
+        Its record and the number of events.
+    """
+    log = Simulator(
+        workload,
+        gpus={pool.name: pool.gpus for pool in pools} or gpus,
+        speeds={pool.name: pool.speed for pool in pools},
+        policy=policy,
+        costs=costs,
+        losses=losses,
+    ).run()
     return log.columns(workload), log.events
 
 

@@ -51,7 +51,7 @@ from evalstop.sim.run import Run, Stage
 from evalstop.sim.runlog import RunLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from evalstop.core.policy import Policy
     from evalstop.workloads.job import SimJob, Workload
@@ -80,7 +80,9 @@ class Simulator:
 
     Args:
         workload: jobs and their hidden truth, in order of submission.
-        gpus: GPUs in the cluster.
+        gpus: GPUs in the cluster, or GPUs by node type.
+        speeds: service per second by node type, 1 where none is given. A policy must name the
+            type in its starts (`evalstop.schedulers.partitioned.Partitioned` does).
         policy: any policy; it is used up by the run.
         costs: delays of starting, preempting, stopping and releasing; none by default.
         losses: report training losses too, where the workload has them. Leave it on unless
@@ -95,15 +97,17 @@ class Simulator:
         self,
         workload: Workload,
         *,
-        gpus: int,
+        gpus: int | Mapping[str, int],
         policy: Policy,
+        speeds: Mapping[str, float] | None = None,
         costs: ExecutionCosts | None = None,
         losses: bool = True,
         observer: Observer | None = None,
     ) -> None:
-        if len(workload) and int(workload.gpus.max()) > gpus:
+        most = gpus if isinstance(gpus, int) else max(gpus.values(), default=0)
+        if len(workload) and int(workload.gpus.max()) > most:
             msg = (
-                f"a job asks for {int(workload.gpus.max())} GPUs, but the cluster has {gpus}: "
+                f"a job asks for {int(workload.gpus.max())} GPUs, but the cluster has {most}: "
                 "it could never start; give the cluster more GPUs or leave the job out"
             )
             raise InputError(msg)
@@ -111,6 +115,7 @@ class Simulator:
         self._handle = self.kernel.handle
         self.log = RunLog(len(workload))
         self._workload = workload
+        self._speeds = dict(speeds or {})
         self._costs = costs or ExecutionCosts()
         self._losses = losses and workload.losses is not None
         self._delayed = workload.delivery_bounds is not None
@@ -277,13 +282,15 @@ class Simulator:
                 case Start():
                     run = self._runs[action.job]
                     delay = costs.restart_s if run.started_before else costs.start_s
-                    run.hold(now, action.gpus)
+                    speed = self._speeds.get(action.pool, 1.0)
+                    run.hold(now, action.gpus, speed)
+                    plain = run.job.noise_scale is None and speed == 1.0
                     event = JobStarted(
                         time=now + delay,
                         job=action.job,
                         gpus=action.gpus,
                         pool=action.pool,
-                        rate=None if run.job.noise_scale is None else run.job.rate(action.gpus),
+                        rate=None if plain else run.job.rate(action.gpus) * speed,
                     )
                     self._at(now, now + delay, event)
                 case Stop():
@@ -346,7 +353,7 @@ class Simulator:
             job=action.job,
             gpus=action.gpus,
             service_s=run.service_s,
-            rate=None if run.job.noise_scale is None else run.rate,
+            rate=None if run.job.noise_scale is None and run.speed == 1.0 else run.rate,
         )
         self._facts.append(event)
 

@@ -12,8 +12,8 @@ __all__ = ["bursty_arrivals", "mean_gap_s", "poisson_arrivals"]
 Floats: TypeAlias = NDArray[np.float64]
 
 
-def mean_gap_s(work_gpu_s: Floats, *, load: float, gpus: int) -> float:
-    """Return mean seconds between arrivals: mean(work) / (load x gpus)."""
+def mean_gap_s(work_gpu_s: Floats, *, load: float, gpus: float) -> float:
+    """Return mean seconds between arrivals: mean(work) / (load x GPUs of speed 1)."""
     return float(work_gpu_s.mean()) / (load * gpus)
 
 

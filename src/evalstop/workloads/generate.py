@@ -186,7 +186,7 @@ def _draw_times(scenario: Scenario, work: Floats, streams: _Streams) -> Floats:
     plan, jobs = scenario.arrivals, work.size
     if plan.process == "batch" or jobs == 0:
         return np.zeros(jobs)
-    gap = mean_gap_s(work, load=plan.load, gpus=scenario.gpus)
+    gap = mean_gap_s(work, load=plan.load, gpus=scenario.capacity)
     if plan.process == "bursty":
         times = bursty_arrivals(streams.arrivals, jobs, gap_s=gap, variation=plan.variation)
     else:

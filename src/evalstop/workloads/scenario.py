@@ -26,6 +26,7 @@ __all__ = [
     "Evals",
     "Family",
     "Mitigation",
+    "NodeType",
     "Noise",
     "Range",
     "Scenario",
@@ -345,12 +346,27 @@ class Costs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     extra_eval_s: NotNegative = 0.0
 
 
+class NodeType(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """GPUs of one kind.
+
+    Attributes:
+        name: of the type.
+        gpus: how many.
+        speed: service per second on them: 1 is what durations and estimates refer to.
+    """
+
+    name: Annotated[str, Meta(min_length=1)]
+    gpus: Count
+    speed: Positive = 1.0
+
+
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A workload and the cluster it is meant for.
 
     Attributes:
         name: what results call it.
         gpus: GPUs of the cluster, which ``arrivals.load`` refers to.
+        pools: its node types, whose GPUs add up to ``gpus``; none: all GPUs are alike.
         jobs: how many jobs.
         types: share of each job type (exact counts).
         hacking: hidden share of hacking jobs of each type (exact counts); absent: none.
@@ -363,6 +379,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str = "custom"
     gpus: Count = 64
+    pools: tuple[NodeType, ...] = ()
     jobs: Annotated[int, Meta(ge=0)] = 200
     types: dict[str, NotNegative] = field(
         default_factory=lambda: {"rlhf": 0.8, "dpo": 0.1, "lora": 0.1}
@@ -402,6 +419,32 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"{self.tenants.count} tenants"
             )
             raise ValueError(message)
-        if max(self.gangs) > self.gpus:
-            message = f"a gang of {max(self.gangs)} never fits on {self.gpus} GPUs"
+        self._check_pools()
+        largest = max((pool.gpus for pool in self.pools), default=self.gpus)
+        if max(self.gangs) > largest:
+            where = "GPUs of one node type" if self.pools else "GPUs"
+            message = f"a gang of {max(self.gangs)} never fits on {largest} {where}"
             raise ValueError(message)
+
+    def _check_pools(self) -> None:
+        """Refuse node types that do not make up the cluster."""
+        if not self.pools:
+            return
+        names = [pool.name for pool in self.pools]
+        total = sum(pool.gpus for pool in self.pools)
+        if len(set(names)) < len(names) or total != self.gpus:
+            message = (
+                f"pools must have different names and {self.gpus} GPUs in all, as gpus says, "
+                f"got {', '.join(names)} with {total}"
+            )
+            raise ValueError(message)
+
+    @property
+    def speeds(self) -> dict[str, float]:
+        """Speed by node type; empty if all GPUs are alike."""
+        return {pool.name: pool.speed for pool in self.pools}
+
+    @property
+    def capacity(self) -> float:
+        """Service that the whole cluster gives in a second: GPUs times their speeds."""
+        return sum(pool.gpus * pool.speed for pool in self.pools) or float(self.gpus)

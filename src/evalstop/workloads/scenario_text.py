@@ -86,7 +86,7 @@ def _toml(value: object) -> str:
             entries = ", ".join(f"{_toml_key(key)} = {_toml(v)}" for key, v in value.items())
             return f"{{ {entries} }}" if entries else "{}"
         case list() | tuple():
-            return f"[{', '.join(map(_toml, value))}]"
+            return f"[{', '.join(_toml(item) for item in value)}]"
         case str():
             return json.dumps(value, ensure_ascii=False)
         case _:

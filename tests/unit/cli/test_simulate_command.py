@@ -111,3 +111,17 @@ def test_seeds_are_a_number_or_a_list():
     assert parse_seeds("3") == (0, 1, 2)
     assert parse_seeds("3,7") == (3, 7)
     assert parse_seeds("5,") == (5,)
+
+
+def test_a_scenario_with_node_types_runs_under_any_scheduler(capsys, tmp_path):
+    path = tmp_path / "mixed.toml"
+    path.write_text(
+        'jobs = 40\npools = [{ name = "h100", gpus = 16, speed = 2.0 }, '
+        '{ name = "a100", gpus = 48 }]\n'
+    )
+    code, out, _ = run(capsys, "--scenario", str(path), "--scheduler", "srtf-est",
+                       "--scheduler", "pollux", "--rule", "paper", "--json")  # fmt: skip
+    results = json.loads(out)["results"]
+    assert code == 0
+    assert all(result["system"]["jct_mean_s"] > 0 for result in results)
+    assert all(0 < result["system"]["utilisation"] <= 1 for result in results)

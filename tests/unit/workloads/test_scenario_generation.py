@@ -24,6 +24,7 @@ from evalstop.workloads.scenario import (
     Elasticity,
     Evals,
     Mitigation,
+    NodeType,
     Noise,
     Scenario,
     Signals,
@@ -368,6 +369,18 @@ def test_a_trace_without_owners_and_types_gets_those_of_the_scenario():
         (lambda: Scenario(types={}), "types needs at least one entry"),
         (lambda: Scenario(hacking={"sft": 0.5}), "hacking names sft; types has rlhf, dpo, lora"),
         (lambda: Scenario(adversaries=Adversaries(tenants=9)), "9 adversaries cannot be among 8"),
+        (
+            lambda: Scenario(pools=(NodeType(name="a", gpus=32), NodeType(name="a", gpus=32))),
+            "pools must have different names",
+        ),
+        (
+            lambda: Scenario(pools=(NodeType(name="a", gpus=60),)),
+            "64 GPUs in all, as gpus says, got a with 60",
+        ),
+        (
+            lambda: Scenario(gpus=8, pools=tuple(NodeType(name=n, gpus=4) for n in "ab")),
+            "a gang of 8 never fits on 4 GPUs of one node type",
+        ),
         (lambda: Scenario(gpus=4), "a gang of 8 never fits on 4 GPUs"),
     ],
 )
@@ -470,3 +483,10 @@ def test_replicates_are_fresh_errors_of_the_same_checkpoints():
     assert np.corrcoef(errors.T) == pytest.approx(np.eye(4), abs=0.06)
     job = workload.job(7)
     assert [len(row) for row in job.replicates] == [3] * 10
+
+
+def test_load_counts_the_speed_of_node_types():
+    pools = (NodeType(name="new", gpus=32, speed=3.0), NodeType(name="old", gpus=32))
+    fast, plain = (generate(with_(pools=p, jobs=2000), 0) for p in (pools, ()))
+    assert with_(pools=pools).capacity == 128.0
+    assert fast.submit_s[-1] == pytest.approx(plain.submit_s[-1] / 2)

@@ -110,3 +110,21 @@ def test_a_scenario_written_as_toml_reads_back_the_same(name):
 def test_names_with_quotes_and_odd_keys_survive_toml():
     odd = Scenario(name='a "b"', types={"my type.": 1.0}, hacking={})
     assert read_scenario(scenario_toml(odd), source="x.toml") == odd
+
+
+def test_node_types_are_read_and_written():
+    text = """
+    gpus = 48
+    [[pools]]
+    name = "h100"
+    gpus = 16
+    speed = 2.5
+    [[pools]]
+    name = "a100"
+    gpus = 32
+    """
+    scenario = read_scenario(text, source="mixed.toml")
+    assert scenario.speeds == {"h100": 2.5, "a100": 1.0}
+    assert read_scenario(scenario_toml(scenario), source="other.toml") == scenario
+    with pytest.raises(ReadError, match=r"unknown field `colour`"):
+        read_scenario(text + "colour = 1", source="mixed.toml")
