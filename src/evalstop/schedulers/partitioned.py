@@ -1,9 +1,9 @@
 """One base scheduler for each node type, and a choice of node type for each job.
 
-A gang runs on nodes of one type. A new job is sent to the type where it should end first, so far
-as operators know speeds and tenants state estimates:
+A gang runs on nodes of one type. A new job is sent to the type where it should end first, as
+far as operators know speeds and tenants state estimates:
 
-    expected end on type p = (work handed in and not ended on p + GPUs x estimate) / (GPUs_p speed_p)
+    expected end on type p = (work of jobs that are there + GPUs x estimate) / (GPUs_p speed_p)
 
 work in GPU-seconds of service at speed 1. It stays there: what was saved on one type may not load
 on another. Each part sees its own GPUs and jobs alone, so that any base scheduler will do.

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pollux"]
 
+_RETRY_S = 1.0
 _TOKEN = "pollux round"  # noqa: S105 -- names a timer
 
 
@@ -151,7 +152,10 @@ class Pollux:
     def _round(self, view: ClusterView) -> Sequence[Action]:
         self._next_round = view.now + self._interval_s
         if self._resizing:
-            return self._await_round()  # the last round is still being carried out
+            # The last round is still being carried out. Looked at again a little later even
+            # where rounds follow at once: a timer for this very moment would never let time pass.
+            self._next_round = view.now + max(self._interval_s, _RETRY_S)
+            return self._await_round()
         running = [job for job in view.jobs.values() if job.phase is Phase.RUNNING]
         waiting = [job for job in view.jobs.values() if job.phase is Phase.WAITING]
         gpus = view.free_gpus + sum(job.held_gpus for job in running)
