@@ -57,6 +57,7 @@ class Dispatcher:
         self._busy: dict[str, tuple[float, Errand]] = {}
         self._done: dict[str, bool] = {}
         self._closed = threading.Event()
+        self._when_done: Callable[[], None] = lambda: None
         self._trouble: dict[str, str] = {}
         self.failed: dict[str, str] = {}
 
@@ -110,7 +111,12 @@ class Dispatcher:
             else:
                 self._done[errand.key] = True
                 self._trouble.pop(errand.job, None)
+                self._when_done()
                 return
+
+    def when_done(self, hear: Callable[[], None]) -> None:
+        """Call ``hear`` whenever a command has reached the backend; it must be quick."""
+        self._when_done = hear
 
     def carried_out(self) -> dict[str, bool]:
         """Return the keys of errands that the backend has, as of now."""

@@ -15,9 +15,10 @@ __all__ = ["Poller"]
 
 _log = logging.getLogger(__name__)
 
-_SHARE = 10.0
+_SHARE = 3.0
 """Looking may take at most one part in this of the time."""
 
+_SHORTEST_PAUSE_S = 0.02
 _ANSWER_S = 30.0
 _LONGEST_PAUSE_S = 10.0
 
@@ -25,6 +26,7 @@ _LONGEST_PAUSE_S = 10.0
 class Poller:
     """Looks at the backend every ``every_s`` seconds; less often where a look takes long.
 
+    It looks at once when a command has reached the backend: something is about to happen.
     After a failure it pauses longer, and says so once.
     """
 
@@ -32,6 +34,8 @@ class Poller:
         self._carry_out = carry_out
         self._every_s = every_s
         self._ended = threading.Event()
+        self._wake = threading.Event()
+        carry_out.dispatcher.when_done(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="poller", daemon=True)
         self.looked_at = float("-inf")
         self.problem = ""
@@ -43,6 +47,7 @@ class Poller:
     def close(self) -> None:
         """End; a look that hangs in the backend is left behind."""
         self._ended.set()
+        self._wake.set()
         self._thread.join(timeout=1.0)
 
     def _run(self) -> None:
@@ -61,4 +66,6 @@ class Poller:
                 self.looked_at = time.monotonic()
                 self.problem = ""
                 pause = max(self._every_s, _SHARE * (self.looked_at - began))
-            self._ended.wait(pause)
+            self._ended.wait(_SHORTEST_PAUSE_S)
+            self._wake.wait(pause)
+            self._wake.clear()

@@ -115,6 +115,9 @@ class Reconciler:
             yield from self._unlisted(job, record, look)
             return
         self._absent.pop(job.id, None)
+        if job.phase is Phase.RELEASING and report.spec is None and report.attempt > record.starts:
+            # It was stopped before anybody had seen it run; that it ran is a fact all the same.
+            yield JobStarted(time=look.now, job=job.id, gpus=report.gpus or job.gpus)
         if report.state in _OVER:
             yield from _over(job, record, report, look)
         elif report.state is not RunState.QUEUED and job.phase in {Phase.STARTING, Phase.WAITING}:

@@ -199,3 +199,13 @@ def test_a_restart_sends_again_what_nothing_has_acknowledged(platform):
     assert platform.phase("a") == "running"
     key = platform.backend.log[0][2]
     assert key == "2.0"
+
+
+def test_a_run_that_nobody_saw_start_is_counted_when_it_is_stopped(platform):
+    platform.look()
+    platform.submit("a")
+    assert platform.phase("a") == "starting"
+    decline(platform, "a")
+    platform.look()
+    assert platform.phase("a") == "stopped_by_policy"
+    assert platform.controller.ledger.jobs["a"].starts == 1

@@ -1,0 +1,318 @@
+"""Kill the controller again and again while real jobs run, and count what goes wrong.
+
+A real `evalstop up` with real processes as jobs is killed with SIGKILL at random moments and
+started again. Jobs decline, complete, crash, are killed, leave stray children, ignore SIGTERM and
+overwrite nothing of each other's: each takes a file lock on every device it was given, so that a
+GPU in two allocations is seen by the job itself. At the end: every job has the one right
+outcome, none ran twice at a time, nothing of any job is left, each stopped job's best
+checkpoint loads, and the log folds to the same decisions.
+
+    python benchmarks/soak_live.py [--seconds 120] [--jobs 60] [--seed 0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import evalstop
+from evalstop.backends.local.supervisor import token_processes
+from evalstop.cli.jobs import explain_offline
+from evalstop.cli.remote import Remote
+from evalstop.config.settings import make_policy, read_settings
+from evalstop.core.errors import EvalStopError
+from evalstop.service.snapshot import fold
+from evalstop.store.sqlite import SqliteStore
+
+SLOTS = 6
+CONFIG = f"""
+[cluster]
+slots = {SLOTS}
+scheduler = "srtf-est"
+poll_s = 0.05
+[policy]
+mode = "enforce"
+rule = "consecutive:k=2"
+warn_s = 0
+backed_s = 0
+stops_per_tenant_hour = 1000
+[custody]
+every_s = 0.2
+settle_s = 0.05
+"""
+
+JOB = r"""
+import fcntl, json, os, signal, sys, time, zipfile
+import urllib.request
+kind, folder, job = sys.argv[1], sys.argv[2], os.environ["EVALSTOP_JOB_ID"]
+held = []
+for device in os.environ["EVALSTOP_DEVICES"].split(","):
+    handle = os.open(f"{folder}/devices/{device}", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with open(f"{folder}/conflicts", "a") as log:
+            log.write(f"{job} found {device} taken\n")
+    os.set_inheritable(handle, True)
+    held.append(handle)
+with open(f"{folder}/starts", "a") as log:
+    log.write(job + "\n")
+if kind == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if kind == "strays" and os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+    os._exit(0)
+out = f"{folder}/out/{job}"
+os.makedirs(out, exist_ok=True)
+headers = {"Authorization": "Bearer " + os.environ["EVALSTOP_TOKEN"]}
+url = os.environ["EVALSTOP_URL"] + "/api/v1/jobs/" + job + "/evals"
+declines = kind in ("declines", "stubborn", "strays")
+for step in range(1, 60 if declines else 9):
+    with zipfile.ZipFile(f"{out}/tmp-{step}", "w") as archive:
+        archive.writestr("step", str(step))
+    os.rename(f"{out}/tmp-{step}", f"{out}/step-{step}.npz")
+    if step > 3:
+        with open(f"{out}/step-{step - 3}.npz", "rb"):
+            os.unlink(f"{out}/step-{step - 3}.npz")
+    score = 0.5 + 0.1 * step if not declines or step < 5 else 1.5 - 0.1 * step
+    reports = [{"step": step, "score": score}] * (2 if step % 3 == 0 else 1)
+    body = json.dumps({"evals": reports}).encode()
+    for _ in range(200):
+        try:
+            request = urllib.request.Request(url, body, headers)
+            urllib.request.urlopen(request, timeout=2).read()
+            break
+        except OSError:
+            time.sleep(0.05)
+    if kind == "crashes" and step == 5:
+        sys.exit(3)
+    if kind == "killed" and step == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.15)
+"""
+
+OUTCOMES = {
+    "declines": "stopped_by_policy",
+    "stubborn": "stopped_by_policy",
+    "strays": "stopped_by_policy",
+    "completes": "completed",
+    "crashes": "failed",
+    "killed": "failed",
+}
+
+
+class Soak:
+    """One soak: a folder, a port, a server that is killed, and the jobs."""
+
+    def __init__(self, folder: Path, *, jobs: int, seed: int) -> None:
+        self.folder = folder
+        self.random = random.Random(seed)
+        for name in ("devices", "out"):
+            (folder / name).mkdir(parents=True)
+        (folder / "evalstop.toml").write_text(CONFIG)
+        (folder / "job.py").write_text(JOB)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+        self.environment = dict(os.environ) | {
+            "PYTHONPATH": str(Path(evalstop.__file__).parents[1])
+        }
+        self.remote = Remote(f"http://127.0.0.1:{self.port}", folder / "state")
+        kinds = list(OUTCOMES)
+        self.jobs = {f"{kinds[n % len(kinds)]}-{n}": kinds[n % len(kinds)] for n in range(jobs)}
+        self.kills = 0
+        self.takeovers: list[float] = []
+        self.server: subprocess.Popen[bytes] | None = None
+
+    def up(self) -> None:
+        """Start the controller; a second one may wait behind it."""
+        log = (self.folder / "server.log").open("ab")
+        self.server = subprocess.Popen(
+            [sys.executable, "-m", "evalstop", "up", "--port", str(self.port), "--dir", "state"],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=log,
+            stderr=log,
+        )
+        log.close()
+
+    def kill(self) -> None:
+        """End the controller with SIGKILL and start the next."""
+        assert self.server is not None
+        self.server.kill()
+        self.server.wait()
+        self.kills += 1
+        began = time.monotonic()
+        self.up()
+        self.persistently(lambda: self.remote.get("/cluster"))
+        self.takeovers.append(time.monotonic() - began)
+
+    def persistently(self, ask: Any) -> Any:  # noqa: ANN401 -- whatever is asked
+        """Ask until somebody answers."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return ask()
+            except EvalStopError as error:
+                known = "known already" in str(error)
+                if known:
+                    return None
+                assert time.monotonic() < deadline, (self.folder / "server.log").read_text()[-3000:]
+                time.sleep(0.05)
+
+    def submit(self, job: str, kind: str) -> None:
+        """Hand in one job."""
+        self.persistently(
+            lambda: self.remote.post(
+                "/jobs",
+                {
+                    "id": job,
+                    "tenant": f"t{hash(kind) % 3}",
+                    "job_type": "rlhf",
+                    "gpus": self.random.choice([1, 1, 2]),
+                    "estimated_s": self.random.uniform(1, 20),
+                    "direction": "max",
+                    "command": [
+                        sys.executable, "-S", str(self.folder / "job.py"), kind, str(self.folder)
+                    ],
+                    "checkpoints": str(self.folder / "out" / job),
+                    "grace_s": 0.5,
+                },
+            )
+        )  # fmt: skip
+
+    def run(self, seconds: float) -> None:
+        """Kill at random until the time is over, then let the rest finish."""
+        self.up()
+        self.persistently(lambda: self.remote.get("/cluster"))
+        deadline = time.monotonic() + seconds
+        waiting = list(self.jobs.items())
+        while time.monotonic() < deadline:
+            for job, kind in waiting[:3]:
+                self.submit(job, kind)
+            del waiting[:3]
+            time.sleep(self.random.uniform(0.0, 1.2))
+            self.kill()
+        for job, kind in waiting:
+            self.submit(job, kind)
+        patience = time.monotonic() + 30 + 3 * len(self.jobs)
+        while time.monotonic() < patience:
+            jobs = self.persistently(lambda: self.remote.get("/jobs?limit=10000"))["jobs"]
+            if len(jobs) == len(self.jobs) and all(job["outcome"] for job in jobs):
+                break
+            time.sleep(0.2)
+
+    def faults(self) -> Counter[str]:
+        """Return what went wrong, counted."""
+        found: Counter[str] = Counter()
+        jobs = self.persistently(lambda: self.remote.get("/jobs?limit=10000"))["jobs"]
+        cluster = self.persistently(lambda: self.remote.get("/cluster"))
+        found["jobs lost"] = len(self.jobs) - len(jobs)
+        found["GPUs not free at the end"] = SLOTS - cluster["gpus"]["free"]
+        for job in jobs:
+            if job["outcome"] != OUTCOMES[self.jobs[job["id"]]]:
+                found[f"{job['id']} ended as {job['outcome']}"] += 1
+            if job["outcome"] == "stopped_by_policy":
+                found["best checkpoint not loadable"] += not self.best_loads(job)
+        starts = Counter((self.folder / "starts").read_text().split())
+        preempted = {job["id"]: job["attempt"] for job in jobs}
+        found["runs beyond the log's"] = sum(
+            max(0, count - preempted[job]) for job, count in starts.items()
+        )
+        conflicts = self.folder / "conflicts"
+        found["GPU in two allocations"] = (
+            len(conflicts.read_text().splitlines()) if conflicts.exists() else 0
+        )
+        found["stray processes"] = sum(
+            len(token_processes(json.loads(path.read_text())["token"]))
+            for path in (self.folder / "state" / "runs").glob("*/*/order.json")
+        )
+        found += self.faults_of_the_log(jobs)
+        return Counter({name: count for name, count in found.items() if count})
+
+    def best_loads(self, job: dict[str, Any]) -> bool:
+        """Whether the best checkpoint in custody is whole and of the best saved step."""
+        best = self.persistently(lambda: self.remote.get(f"/jobs/{job['id']}/best"))
+        if best["path"] is None:
+            return False
+        with contextlib.suppress(OSError, ValueError), np.load(best["path"]) as archive:
+            return best["backed"] and archive.files == ["step"]
+        return False
+
+    def faults_of_the_log(self, jobs: list[dict[str, Any]]) -> Counter[str]:
+        """Fold the log again and hold it against what was said."""
+        found: Counter[str] = Counter()
+        live = {
+            job["id"]: self.remote.call("GET", f"/jobs/{job['id']}/explain")
+            for job in jobs
+            if job["outcome"] == "stopped_by_policy"
+        }
+        self.down()
+        store = SqliteStore(self.folder / "state" / "evalstop.sqlite")
+        policy = make_policy(read_settings(self.folder / "evalstop.toml"))
+        folded = fold(store, policy, None)
+        folded.kernel.state.check()
+        found["decisions that replay differently"] = folded.recovered.changed
+        stops = Counter(
+            action.job
+            for entry in store.read()
+            for action in entry.actions
+            if type(action).__name__ == "Stop"
+        )
+        found["jobs stopped twice"] = sum(count > 1 for count in stops.values())
+        found["records that replay differently"] = sum(
+            explain_offline(self.folder / "state", job) != record for job, record in live.items()
+        )
+        return found
+
+    def down(self) -> None:
+        """End the controller for good."""
+        if self.server is not None:
+            self.server.send_signal(signal.SIGTERM)
+            self.server.wait()
+            self.server = None
+
+
+def main() -> int:
+    """Soak and report; exit code 1 if anything went wrong."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--jobs", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    soak = Soak(Path(tempfile.mkdtemp(prefix="soak-")), jobs=options.jobs, seed=options.seed)
+    soak.run(options.seconds)
+    faults = soak.faults()
+    slowest = max(soak.takeovers, default=0.0)
+    print(
+        f"{soak.kills} kills of the controller, {options.jobs} jobs, {SLOTS} slots, "
+        f"seed {options.seed}"
+    )
+    print(
+        f"the next controller answered after {np.median(soak.takeovers):.1f} s "
+        f"(slowest {slowest:.1f} s)"
+    )
+    for name, count in sorted(faults.items()):
+        print(f"FAULT {name}: {count}")
+    print("no faults" if not faults else f"{sum(faults.values())} faults; state in {soak.folder}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

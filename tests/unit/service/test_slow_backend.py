@@ -1,0 +1,161 @@
+"""A backend that hangs or refuses holds up its own job alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from evalstop.core.errors import BackendError
+from evalstop.service import dispatch
+from evalstop.service.carry_out import BackendCarryOut
+from evalstop.service.clock import SystemClock
+from evalstop.service.controller import Controller
+from evalstop.service.poller import Poller
+from evalstop.testing.backend import eventually
+
+
+@pytest.fixture
+def threaded(make_platform, monkeypatch):
+    """A platform with threads, on a real clock."""
+    monkeypatch.setattr(dispatch, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(dispatch, "LONGEST_PAUSE_S", 0.02)
+
+    class Threaded(make_platform):
+        def restart(self):
+            self.carry_out = BackendCarryOut(self.backend, self.documents)
+            self.carry_out.dispatcher._slow_s = 0.2
+            self.controller = Controller(
+                store=self.store,
+                policy=self.policy(),
+                clock=SystemClock(),
+                carry_out=self.carry_out,
+            )
+            self.controller.start()
+            self.poller = Poller(self.carry_out, every_s=0.01)
+            self.poller.start()
+
+        def ask(self, build):
+            return self.controller.ask(build).result(timeout=5)
+
+        def until(self, job, phase):
+            eventually(lambda: self.phase(job) == phase, 10.0)
+
+    platform = Threaded(gpus=2)
+    eventually(lambda: platform.controller.kernel.state.view.total_gpus == 2, 5.0)
+    yield platform
+    platform.poller.close()
+    platform.controller.close()
+
+
+def decline(platform, job):
+    for step, score in enumerate((0.5, 0.6, 0.5, 0.4), start=1):
+        platform.report(job, step, score)
+
+
+def test_a_stop_that_hangs_holds_up_no_other_job(threaded):
+    hang = threading.Event()
+    stop = threaded.backend.stop
+
+    def slow(order):
+        if order.job == "a":
+            hang.wait(10)
+        stop(order)
+
+    threaded.backend.stop = slow
+    for job in ("a", "b"):
+        threaded.submit(job)
+        threaded.until(job, "running")
+    decline(threaded, "a")
+    began = time.monotonic()
+    decline(threaded, "b")
+    threaded.until("b", "stopped_by_policy")
+    threaded.submit("c")
+    threaded.until("c", "running")
+    assert time.monotonic() - began < 5.0
+    eventually(lambda: any("stop of a" in t for t in threaded.carry_out.dispatcher.troubles()), 5)
+    assert threaded.phase("a") == "releasing"
+    hang.set()
+    threaded.until("a", "stopped_by_policy")
+    assert threaded.carry_out.dispatcher.troubles() == []
+
+
+def test_a_start_that_is_refused_is_tried_again(threaded):
+    refusals = iter(range(3))
+    start = threaded.backend.start
+
+    def refuse(order):
+        if next(refusals, None) is not None:
+            message = "not now"
+            raise BackendError(message)
+        start(order)
+
+    threaded.backend.start = refuse
+    threaded.submit("a")
+    threaded.until("a", "running")
+    assert threaded.carry_out.dispatcher.troubles() == []
+
+
+def test_a_start_that_is_always_refused_fails_the_job_and_frees_its_gpus(threaded, monkeypatch):
+    monkeypatch.setattr(dispatch, "START_TRIES", 3)
+
+    def refuse(_order):
+        message = "no such partition"
+        raise BackendError(message)
+
+    threaded.backend.start = refuse
+    threaded.submit("a", gpus=2)
+    threaded.until("a", "failed")
+    assert threaded.controller.kernel.state.view.free_gpus == 2
+
+
+def test_a_listing_that_hangs_or_fails_does_not_stop_reports_and_decisions(threaded):
+    threaded.submit("a")
+    threaded.until("a", "running")
+    hang = threading.Event()
+    listing = threaded.backend.listing
+
+    def slow():
+        hang.wait(10)
+        return listing()
+
+    threaded.backend.listing = slow
+    decline(threaded, "a")
+    eventually(lambda: ("stop", "a") in [call[:2] for call in threaded.backend.log], 5.0)
+    assert threaded.phase("a") == "releasing"
+
+    def broken():
+        message = "slurmctld is down"
+        raise BackendError(message)
+
+    threaded.backend.listing = broken
+    hang.set()
+    eventually(lambda: "slurmctld is down" in threaded.carry_out.backend_problem, 5.0)
+    assert threaded.phase("a") == "releasing", "an end needs proof"
+    threaded.backend.listing = listing
+    threaded.until("a", "stopped_by_policy")
+
+
+def test_from_report_to_stop_order_and_from_release_to_the_next_start_is_quick(threaded):
+    threaded.submit("a", gpus=2)
+    threaded.submit("b", gpus=2)
+    threaded.until("a", "running")
+    times = {}
+    stop, start = threaded.backend.stop, threaded.backend.start
+
+    def stamped(name, inner):
+        def call(order):
+            times[name, order.job] = time.monotonic()
+            inner(order)
+
+        return call
+
+    threaded.backend.stop, threaded.backend.start = stamped("stop", stop), stamped("start", start)
+    for step, score in enumerate((0.5, 0.6, 0.5), start=1):
+        threaded.report("a", step, score)
+    began = time.monotonic()
+    threaded.report("a", 4, 0.4)
+    threaded.until("b", "running")
+    assert times["stop", "a"] - began < 0.1
+    assert times["start", "b"] - times["stop", "a"] < 1.0
