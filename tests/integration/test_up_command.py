@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,19 @@ def test_orders_and_reports_from_the_command_line(evalstop_in, tmp_path):
     assert "from the beginning" in undone.stderr
     evalstop_in.run("stop", "a")
     evalstop_in.until(lambda: evalstop_in.job("a")["phase"] == "ended")
+
+
+def test_an_open_page_keeps_nobody_from_ending_the_server(evalstop_in):
+    server = evalstop_in.up()
+    evalstop_in.until_ready()
+    token = (evalstop_in.folder / "state" / "admin-token").read_text().strip()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{evalstop_in.port}/api/v1/events",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as stream:
+        assert stream.readline().startswith(b": the log")
+        began = time.monotonic()
+        server.send_signal(signal.SIGINT)
+        server.wait(timeout=30)
+    assert time.monotonic() - began < 20

@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 
 ADMIN_TOKEN_FILE = "admin-token"  # noqa: S105 -- the name of a file
 LEASE_WAIT_S = 1.0
+STREAMS_MAY_LAST_S = 2
 _POLL_LOCAL_S = 0.1
 _POLL_OTHER_S = 2.0
 
@@ -301,7 +302,14 @@ def serve(
         tell(f"evalstop listens at {url} ({settings.policy.mode.value} mode)")
         tell(f"the admin token lies in {token}")
         uvicorn_server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                # Streams of events never end by themselves: an open page must not keep us.
+                timeout_graceful_shutdown=STREAMS_MAY_LAST_S,
+            )
         )
         threading.Thread(
             target=_end_when_deposed, args=(running, uvicorn_server), daemon=True
