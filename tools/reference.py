@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from evalstop.config.spelling import Entry
 
+SECTIONS = {"how-to": "How to", "concepts": "Concepts", "design": "Design notes"}
+"""Folder under docs/: the section of the navigation for pages that mkdocs.yml does not place."""
+
 SOURCE = Path(__file__).parents[1] / "src" / "evalstop"
 
 
@@ -126,18 +129,28 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     made = pages()
     config.extra["evalstop_pages"] = {path: text for path, (_, text) in made.items()}
     sections: dict[str, list[dict[str, str]]] = {}
+    listed: set[str] = set()
     for part in config.nav or []:
-        sections |= {title: pages for title, pages in part.items() if isinstance(pages, list)}
+        for title, entry in part.items():
+            if isinstance(entry, list):
+                sections[title] = entry
+            listed |= {path for each in _as_list(entry) for path in each.values()}
     sections["Reference"] += [{title: path} for path, (title, _) in made.items()]
-    sections["Design notes"] += list(design_notes(Path(config.docs_dir)))
+    for path, title in written_pages(Path(config.docs_dir)):
+        if path not in listed:
+            sections[SECTIONS.get(path.partition("/")[0], "More")].append({title: path})
     return config
 
 
-def design_notes(docs: Path) -> Iterator[dict[str, str]]:
-    """Yield title and path of each design note, in the order of their numbers."""
-    for path in sorted((docs / "design").glob("[0-9]*.md")):
+def _as_list(entry: str | list[dict[str, str]]) -> list[dict[str, str]]:
+    return entry if isinstance(entry, list) else [{"": entry}]
+
+
+def written_pages(docs: Path) -> Iterator[tuple[str, str]]:
+    """Yield path and title of each page that lies under docs/, in alphabetical order."""
+    for path in sorted(docs.rglob("*.md")):
         heading = path.read_text().partition("\n")[0]
-        yield {heading.removeprefix("# "): str(path.relative_to(docs))}
+        yield str(path.relative_to(docs)), heading.removeprefix("# ")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
