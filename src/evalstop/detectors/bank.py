@@ -1,0 +1,84 @@
+"""Shapes of decline: the bank of matched filters that `scan` listens with.
+
+One filter asks one question: "was the score level for p evaluations, and has it been falling for
+the last r?" Its template is f = 0 for p evaluations, then -sqrt(i / r) for i = 1..r. The square
+root lies between a cliff (which falls at once) and a straight line, and loses little on either;
+a bank of all three shapes finds no more (docs/design/0004-default-rule.md).
+
+The filter's weights are w = f - mean(f): what is left of f once the best non-decreasing curve is
+taken out. Hence for every truth mu that does not fall, w . mu <= 0: a rise can only lower the
+answer, and of all healthy curves the flat one excites the bank most. Thresholds that hold on
+flat noise therefore hold on every curve that does not fall.
+
+The windows p and r run over the Fibonacci numbers up to 34, so a run is judged by its newest 68
+evaluations, and the cost of an evaluation does not depend on the length of the run.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+__all__ = ["REACH", "WINDOWS", "Bank", "bank_at"]
+
+WINDOWS = (1, 2, 3, 5, 8, 13, 21, 34)
+"""Lengths of the level and of the falling part, in evaluations."""
+
+REACH = 2 * WINDOWS[-1]
+"""Evaluations that the longest filter spans."""
+
+_DROP_SCALE = 4.0
+"""Scale of the half-normal prior on the size of the drop, in standard errors of one evaluation.
+
+Much smaller drops cannot be seen at all and much larger ones cannot be missed, so the power
+hardly depends on it (2 to 8 were tried)."""
+
+_WEIGHT_POWER = 3.0
+"""Filters weigh in by (p r)^3 among those that fit: two for the geometric spacing of the windows,
+which stand for all lengths between, one to favour filters that use more of the data."""
+
+
+class Bank(Struct, frozen=True, kw_only=True):
+    """The filters that fit into ``span`` evaluations. K filters; arrays are float64.
+
+    Attributes:
+        span: evaluations that enter, the newest last.
+        filters: weights of unit length, (K, span).
+        squares: their squares, (K, span).
+        gain: half the shrinkage of z^2, (K,).
+        offset: log weight plus log normaliser, (K,).
+    """
+
+    span: int
+    filters: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    gain: NDArray[np.float64]
+    offset: NDArray[np.float64]
+
+
+def bank_at(count: int) -> Bank:
+    """Return the filters for a run of ``count`` >= 2 evaluations."""
+    return _bank(min(count, REACH))
+
+
+@cache
+def _bank(span: int) -> Bank:
+    windows = [(p, r) for p in WINDOWS for r in WINDOWS if p + r <= span]
+    weights = np.zeros((len(windows), span))
+    for row, (p, r) in enumerate(windows):
+        template = np.concatenate([np.zeros(p), -np.sqrt(np.arange(1, r + 1) / r)])
+        weights[row, span - p - r :] = template - template.mean()
+    power = (weights**2).sum(axis=1)
+    shrinkage = power * _DROP_SCALE**2 / (1.0 + power * _DROP_SCALE**2)
+    prior = np.array([float(p * r) for p, r in windows]) ** _WEIGHT_POWER
+    filters = weights / np.sqrt(power)[:, None]
+    return Bank(
+        span=span,
+        filters=filters,
+        squares=filters**2,
+        gain=shrinkage / 2.0,
+        offset=np.log(prior / prior.sum()) + 0.5 * np.log1p(-shrinkage),
+    )

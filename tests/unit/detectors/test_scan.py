@@ -1,0 +1,158 @@
+"""The recommended rule: what it must stop, what it must leave alone, what it says."""
+
+import math
+
+import numpy as np
+import pytest
+
+from evalstop.core.errors import SpecError
+from evalstop.core.points import EvalPoint, State
+from evalstop.detectors.scan import Scan, reported_variance
+from evalstop.detectors.scan_batch import statistics
+
+
+def verdicts(scores, *, stderr=None, rule=None, n_items=None):
+    rule = rule or Scan(alpha=0.01)
+    state = rule.start()
+    found = []
+    for step, score in enumerate(scores):
+        point = EvalPoint(step=step, score=float(score), stderr=stderr, n_items=n_items)
+        state, verdict = rule.step(state, point)
+        found.append(verdict)
+    return found
+
+
+CLIFF = [0.40, 0.50, 0.55, 0.30, 0.31, 0.29, 0.30]
+SLOW = [0.40, 0.50, 0.55, 0.56, 0.55, 0.53, 0.51, 0.49, 0.47, 0.45, 0.43, 0.41, 0.39, 0.37]
+EARLY = [0.60, 0.45, 0.44, 0.46, 0.45, 0.44, 0.45]
+
+
+@pytest.mark.parametrize("scores", [CLIFF, SLOW, EARLY])
+def test_stops_declines_of_every_shape(scores):
+    found = verdicts(scores, stderr=0.02)
+    assert found[-1].state is State.ALARM
+    assert found[-1].best_step == scores.index(max(scores))
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [0.5] * 40,
+        [0.3 + 0.01 * i for i in range(40)],
+        [1 - 0.7**i for i in range(40)],
+        [0.3] * 30 + [0.3 + 0.05 * i for i in range(10)],
+        [0.50, 0.52, 0.49, 0.51, 0.48, 0.52, 0.50, 0.49, 0.51, 0.50],
+    ],
+)
+def test_leaves_healthy_curves_alone(scores):
+    assert all(verdict.state is State.OK for verdict in verdicts(scores, stderr=0.02))
+
+
+def test_one_fall_needs_no_second_one():
+    # A cliff falls once and stays low: "consecutive" never sees it.
+    assert verdicts([0.5, 0.6, 0.6, 0.3], stderr=0.02)[-1].alarm
+
+
+def test_a_drop_within_the_error_is_no_decline():
+    assert not verdicts(CLIFF, stderr=0.15)[-1].alarm
+
+
+def test_scaling_scores_and_errors_changes_nothing():
+    base = verdicts(SLOW, stderr=0.02)
+    scaled = verdicts([100 * s for s in SLOW], stderr=2.0)
+    for one, other in zip(base, scaled, strict=True):
+        assert other.statistic == pytest.approx(one.statistic)
+        assert other.state is one.state
+
+
+def test_moving_all_scores_changes_nothing():
+    base = verdicts(SLOW, stderr=0.02)
+    moved = verdicts([1e4 + s for s in SLOW], stderr=0.02)
+    for one, other in zip(base, moved, strict=True):
+        assert other.statistic == pytest.approx(one.statistic, abs=1e-6)
+
+
+def test_without_an_error_few_evaluations_raise_nothing_and_say_why():
+    found = verdicts([0.5, 0.6, 0.6, 0.2, 0.2])
+    assert all(verdict.state is State.OK for verdict in found)
+    assert "stderr or n_items" in found[-1].note
+
+
+def test_without_an_error_a_long_decline_is_found_from_the_curve():
+    generator = np.random.default_rng(1)
+    truth = np.concatenate([np.full(12, 0.6), np.linspace(0.6, 0.3, 12)])
+    found = verdicts(truth + 0.01 * generator.standard_normal(truth.size))
+    assert found[-1].alarm
+    assert "estimated" in found[-1].note
+
+
+def test_identical_scores_without_an_error_are_no_evidence():
+    assert verdicts([0.5] * 20)[-1].statistic == 0.0
+
+
+def test_an_error_of_zero_is_an_unknown_error():
+    assert [v.statistic for v in verdicts(SLOW, stderr=0.0)] == [
+        v.statistic for v in verdicts(SLOW)
+    ]
+
+
+def test_items_mean_the_binomial_error():
+    point = EvalPoint(step=0, score=0.5, n_items=398)
+    assert math.sqrt(reported_variance(point)) == pytest.approx(0.02506, abs=1e-4)
+    assert reported_variance(EvalPoint(step=0, score=12.0, n_items=398)) == 0.0
+    assert verdicts(CLIFF, n_items=600)[-1].alarm
+
+
+def test_a_curve_that_turns_more_than_its_error_allows_is_not_believed():
+    # Reported at a fifth of the truth: the scatter shows it.
+    generator = np.random.default_rng(3)
+    scores = 0.5 + 0.05 * generator.standard_normal(40)
+    last = verdicts(scores, stderr=0.01)[-1]
+    assert "times the reported error" in last.note
+    assert last.statistic < verdicts(scores[:7], stderr=0.01)[-1].statistic + 20
+
+
+def test_the_error_of_a_smooth_rise_and_fall_is_believed():
+    assert verdicts(SLOW, stderr=0.001)[-1].note == ""
+
+
+def test_smaller_alpha_needs_more_evidence():
+    limits = [
+        verdicts(SLOW, stderr=0.02, rule=Scan(alpha=alpha))[-1].threshold
+        for alpha in (0.1, 0.01, 0.001)
+    ]
+    assert limits == sorted(limits)
+    assert limits[0] < limits[-1]
+
+
+def test_suspicion_comes_before_the_alarm():
+    slower = [0.6] * 6 + [0.6 - 0.004 * i for i in range(30)]
+    states = [verdict.state for verdict in verdicts(slower, stderr=0.02)]
+    assert states.index(State.SUSPECT) < states.index(State.ALARM)
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, 0.31, 1.0])
+def test_refuses_a_rate_that_is_none(alpha):
+    with pytest.raises(SpecError, match="alpha"):
+        Scan(alpha=alpha)
+
+
+@pytest.mark.parametrize("errors", ["none", "equal", "unequal"])
+def test_batch_and_stream_agree(errors):
+    generator = np.random.default_rng(5)
+    scores = generator.standard_normal((8, 90))
+    variances = {
+        "none": None,
+        "equal": np.full_like(scores, 0.4),
+        "unequal": generator.uniform(0.5, 2.0, scores.shape),
+    }[errors]
+    batch = statistics(scores, variances)
+    rule = Scan()
+    for run in range(scores.shape[0]):
+        state = rule.start()
+        for step in range(scores.shape[1]):
+            stderr = None if variances is None else math.sqrt(variances[run, step])
+            state, verdict = rule.step(
+                state, EvalPoint(step=step, score=scores[run, step], stderr=stderr)
+            )
+            assert verdict.statistic == pytest.approx(batch[run, step], rel=1e-9, abs=1e-9)
