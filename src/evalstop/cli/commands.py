@@ -45,6 +45,9 @@ COMMANDS: dict[str, Entry] = {
         "evalstop.cli.scenario:scenario", "Look at a workload before simulating it.", _ASK
     ),
     "lab": Entry("evalstop.cli.lab:app", "Real small RLHF runs that over-optimise.", _ASK),
+    "reproduce": Entry(
+        "evalstop.cli.reproduce:reproduce", "The paper's tables and figures beside ours.", _ASK
+    ),
     "rules": Entry("evalstop.cli.rules:rules", "List the stop rules and their parameters.", _ASK),
     "up": Entry("evalstop.cli.up:up", "Run the platform: controller and API.", _RUN),
     "submit": Entry("evalstop.cli.jobs:submit", "Hand in the job that a file describes.", _RUN),

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pollux"]
 
-_RETRY_S = 1.0
 _TOKEN = "pollux round"  # noqa: S105 -- names a timer
 
 
@@ -80,6 +79,7 @@ class Pollux:
         self._targets: dict[str, int] = {}
         self._resizing: set[str] = set()  # asked to resize, and not yet a fact
         self._next_round = -math.inf
+        self._due = False  # a round was put off until all resizes are facts
         self._awaited = False  # a timer for the next round is under way
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
@@ -89,7 +89,8 @@ class Pollux:
             return ()
         if isinstance(event, JobResized):
             self._resizing.discard(event.job)
-            return self._move_on(view)  # GPUs that a shrunken job gave may be waited for
+            moves = self._move_on(view)  # GPUs that a shrunken job gave may be waited for
+            return moves if moves or not self._due else self._when_due(view)
         if isinstance(event, TimerFired):
             if event.token != _TOKEN:
                 return ()
@@ -103,7 +104,7 @@ class Pollux:
             self._resizing.discard(event.job)
         elif not isinstance(event, (JobSubmitted, CapacityChanged)):
             return ()
-        return self._round(view) if view.now >= self._next_round else self._await_round()
+        return self._when_due(view)
 
     def allocate(self, jobs: Sequence[JobView], gpus: int) -> dict[str, int]:
         """Return GPUs by job that maximise the fitness; jobs that do not fit are left out.
@@ -150,12 +151,10 @@ class Pollux:
                 heappush(heap, (change, place, job.id))
 
     def _round(self, view: ClusterView) -> Sequence[Action]:
+        self._due = bool(self._resizing)
+        if self._due:
+            return ()  # the last round is still being carried out
         self._next_round = view.now + self._interval_s
-        if self._resizing:
-            # The last round is still being carried out. Looked at again a little later even
-            # where rounds follow at once: a timer for this very moment would never let time pass.
-            self._next_round = view.now + max(self._interval_s, _RETRY_S)
-            return self._await_round()
         running = [job for job in view.jobs.values() if job.phase is Phase.RUNNING]
         waiting = [job for job in view.jobs.values() if job.phase is Phase.WAITING]
         gpus = view.free_gpus + sum(job.held_gpus for job in running)
@@ -172,8 +171,10 @@ class Pollux:
         self._resizing.update(action.job for action in shrinks if isinstance(action, Resize))
         return [*shrinks, *self._move_on(view)]
 
-    def _await_round(self) -> Sequence[Action]:
-        """Ask to be woken at the next round, once."""
+    def _when_due(self, view: ClusterView) -> Sequence[Action]:
+        """Hold a round now, or ask to be woken at the next one, once."""
+        if view.now >= self._next_round:
+            return self._round(view)
         if self._awaited:
             return ()
         self._awaited = True
