@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from evalstop.config.rules import parse_rule
-from evalstop.config.spelling import Entry, build
+from evalstop.config.schedulers import parse_scheduler
 from evalstop.config.toml import read_toml
 from evalstop.core.errors import InputError
 from evalstop.policies.evalstop import EvalStop
@@ -18,16 +18,10 @@ from evalstop.policies.guard import Chain
 from evalstop.policies.guards import Backed, Budget, Confirmed, OperatorDesk, Protect, Warn
 from evalstop.policies.modes import ByMode, Mode
 from evalstop.policies.rules import Choice, Selector
-from evalstop.schedulers.fifo import Fifo
-from evalstop.schedulers.shortest import SjfEst, SrsfEst, SrtfEst
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from evalstop.core.actions import Action
-    from evalstop.core.events import Event
-    from evalstop.core.policy import ClusterView, Policy
 
 __all__ = [
     "BackendName",
@@ -47,31 +41,6 @@ __all__ = [
 ]
 
 Seconds = Annotated[float, Meta(ge=0)]
-
-
-class _Native:
-    """The cluster places jobs itself."""
-
-    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: ARG002 -- the port
-        return ()
-
-
-_SCHEDULERS = {
-    name: Entry(name=name, make=make, summary="")
-    for name, make in (
-        ("fifo", Fifo),
-        ("sjf-est", SjfEst),
-        ("srtf-est", SrtfEst),
-        ("srsf-est", SrsfEst),
-        ("native", _Native),
-    )
-}
-
-
-def parse_scheduler(spec: str) -> Policy:
-    """Make a base scheduler from its SPEC."""
-    made: Policy = build(spec, _SCHEDULERS, "scheduler")
-    return made
 
 
 class BackendName(StrEnum):
