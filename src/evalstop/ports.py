@@ -259,6 +259,8 @@ class EventStore(Protocol):
     def append(self, entries: Sequence[Entry]) -> None:
         """Write all of them or none, durably, before returning.
 
+        The very same entries again are no error: the answer to a write may have been lost.
+
         Raises:
             StoreConflictError: a sequence is taken: another controller writes this log.
             StoreError: the write failed (disk full, database gone); nothing was written.

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from evalstop.backends.local.nvml import gpu_names, memory_in_use_mib
 from evalstop.backends.slurm import SlurmBackend, SlurmClient
 from evalstop.config.rules import RULES
 from evalstop.config.settings import BackendName, Settings, make_policy, words_of
-from evalstop.core.errors import InputError
+from evalstop.core.errors import InputError, MissingExtraError
 from evalstop.custody import FileCustody
 from evalstop.policies.evalstop import EvalStop
 from evalstop.ports import EventStore, Lease, SnapshotStore
@@ -86,8 +87,13 @@ def open_store(settings: Settings, folder: Path) -> tuple[EventStore, SnapshotSt
     """
     address = settings.server.store
     if address.startswith(("postgresql://", "postgres://")):
-        message = "server.store: PostgreSQL is not in this version yet; leave it out for SQLite"
-        raise InputError(message)
+        try:
+            postgres = import_module("evalstop.store.postgres")
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(error.name or "psycopg", "postgres") from error
+        server: SqliteStore = postgres.PostgresStore(address)
+        lease: Lease = postgres.PostgresLease(address)
+        return server, server, lease
     if address and not address.startswith("sqlite:"):
         message = f"server.store must be sqlite:FILE or postgresql://..., but got {address!r}"
         raise InputError(message)

@@ -26,6 +26,9 @@ class MemoryStore:
     def append(self, entries: Sequence[Entry]) -> None:
         """Add all of them or none."""
         rows = [row_of(entry) for entry in entries]
+        known = [self._rows[row[0] - 1] for row in rows if row[0] <= len(self._rows)]
+        if rows and known == [(event, actions) for _, _, event, actions in rows]:
+            return
         if [row[0] for row in rows] != [len(self._rows) + 1 + n for n in range(len(rows))]:
             message = f"entries {[row[0] for row in rows]} do not follow {len(self._rows)}"
             raise StoreConflictError(message)

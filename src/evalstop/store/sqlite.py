@@ -98,6 +98,8 @@ class SqliteStore:
         with self._transaction() as connection:
             last = connection.execute("SELECT max(sequence) FROM log").fetchone()[0] or 0
             if [row[0] for row in rows] != list(range(last + 1, last + 1 + len(rows))):
+                if self._holds(connection, rows):
+                    return
                 message = (
                     f"entry {rows[0][0]} does not follow {last} in {self._path}: "
                     "another controller writes this log"
@@ -105,6 +107,17 @@ class SqliteStore:
                 raise StoreConflictError(message)
             connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
             connection.executemany("INSERT INTO concerns VALUES (?, ?)", concerns)
+
+    def _holds(
+        self, connection: sqlite3.Connection, rows: Sequence[tuple[int, float, bytes, bytes]]
+    ) -> bool:
+        """Whether these very rows are there: a write whose answer was lost."""
+        found = connection.execute(
+            "SELECT sequence, time, event, actions FROM log "
+            "WHERE sequence BETWEEN ? AND ? ORDER BY sequence",
+            (rows[0][0], rows[-1][0]),
+        ).fetchall()
+        return found == list(rows)
 
     def read(self, after: int = 0) -> Iterator[Entry]:
         """Yield what follows ``after``; blocks of rows, so that no reader holds the log up."""

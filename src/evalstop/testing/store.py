@@ -108,6 +108,19 @@ class StoreContract:
         store.append(lines[5:])
         assert [entry.sequence for entry in store.read()] == list(range(1, len(lines) + 1))
 
+    def test_a_write_whose_answer_was_lost_can_be_repeated(self) -> None:
+        """The very same entries again change nothing; others under their sequences do not pass."""
+        store = self.store()
+        lines = story()
+        store.append(lines[:3])
+        store.append(lines[1:3])
+        assert store.last_sequence() == 3  # noqa: PLR2004 -- as written
+        other = Entry(sequence=3, event=lines[0].event)
+        with pytest.raises(StoreConflictError):
+            store.append([other])
+        store.append(lines[3:])
+        assert store.last_sequence() == len(lines)
+
     def test_one_jobs_story_has_its_facts_and_what_was_decided_on_it(self) -> None:
         """Also entries of another job's event that started this one."""
         store = self.store()

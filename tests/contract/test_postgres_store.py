@@ -1,0 +1,178 @@
+"""The log in a real PostgreSQL, started here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+import evalstop
+from evalstop.backends.local.supervisor import start_ticks
+from evalstop.core.errors import SchemaError, StoreConflictError, StoreError
+from evalstop.store.postgres import PostgresLease, PostgresStore
+from evalstop.testing import StoreContract
+from evalstop.testing.store import story
+
+BINARIES = Path("/usr/lib/postgresql/15/bin")
+
+
+class Server:
+    """A PostgreSQL of our own; it must not run as root."""
+
+    def __init__(self, folder):
+        self.folder, self.data = folder, folder / "data"
+        self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "--no-sync")
+        self.start()
+
+    def run(self, name, *words):
+        user = "postgres" if os.geteuid() == 0 else None
+        done = subprocess.run(
+            [BINARIES / name, *map(str, words)],
+            user=user,
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        log = self.folder / "log"
+        assert done.returncode == 0, log.read_text()[-2000:] if log.exists() else (name, words)
+
+    def start(self):
+        options = f"-c listen_addresses= -c fsync=off -k {self.folder}"
+        log = self.folder / "log"
+        self.run("pg_ctl", "-D", self.data, "-o", options, "-l", log, "-w", "start")
+
+    def processes(self):
+        """Its processes work in its data folder; ended ones have no folder any more."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and start_ticks(int(folder.name)) is not None:
+                with contextlib.suppress(OSError):
+                    if (folder / "cwd").readlink() == self.data:
+                        found.append(int(folder.name))
+        return found
+
+    def kill(self):
+        """As when the machine loses power: all of it at once."""
+        while processes := self.processes():
+            for pid in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+        for left in [self.data / "postmaster.pid", *self.folder.glob(".s.PGSQL*")]:
+            left.unlink(missing_ok=True)  # they name a zombie, which nobody may have reaped yet
+
+    def address(self, database):
+        return f"postgresql:///{database}?host={self.folder}&user=postgres"
+
+
+@pytest.fixture(scope="module")
+def server():
+    folder = Path(tempfile.mkdtemp(prefix="evalstop-pg-"))
+    if os.geteuid() == 0:
+        os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
+    server = Server(folder)
+    yield server
+    server.run("pg_ctl", "-D", server.data, "-m", "immediate", "stop")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def address(server, request):
+    name = f"db{abs(hash(request.node.name)) % 10**9}"
+    server.run("createdb", "-h", server.folder, "-U", "postgres", name)
+    return server.address(name)
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def _address(self, address):
+        self.address = address
+        self.opened = []
+        yield
+        for store in self.opened:
+            store.close()
+
+    def store(self):
+        self.opened.append(PostgresStore(self.address))
+        return self.opened[-1]
+
+    def reopened(self, store):
+        store.close()
+        return self.store()
+
+
+def test_a_newer_schema_is_refused_with_what_to_do(address):
+    store = PostgresStore(address)
+    with store._transaction() as connection:
+        connection.execute("INSERT INTO evalstop_schema VALUES (99)")
+    store.close()
+    with pytest.raises(SchemaError, match=r"schema version 99.*install that version or a later"):
+        PostgresStore(address)
+
+
+def test_two_writers_at_once_leave_one_story(address):
+    first, second = PostgresStore(address), PostgresStore(address)
+    lines = story()
+    first.append(lines[:4])
+    with pytest.raises(StoreConflictError):
+        second.append([lines[0], lines[2]])
+    second.append(lines[4:6])
+    with pytest.raises(StoreConflictError):
+        first.append(lines[4:5] + lines[6:7])
+    assert [entry.sequence for entry in first.read()] == [1, 2, 3, 4, 5, 6]
+    first.close()
+    second.close()
+
+
+def test_the_server_may_be_killed_and_nothing_that_was_answered_is_lost(server, address):
+    store = PostgresStore(address)
+    lines = story()
+    store.append(lines[:4])
+    server.kill()
+    with pytest.raises(StoreError, match="is the server up"):
+        store.append(lines[4:])
+    server.start()
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            store.append(lines[4:])
+            break
+        except StoreError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert [entry.sequence for entry in store.read()] == list(range(1, 11))
+    store.close()
+
+
+def test_a_lease_passes_on_within_moments_of_a_kill(address):
+    script = (
+        "import sys, time; from evalstop.store.postgres import PostgresLease\n"
+        "lease = PostgresLease(sys.argv[1]); print(lease.acquire(5), flush=True)\n"
+        "time.sleep(60)"
+    )
+    environment = dict(os.environ) | {"PYTHONPATH": str(Path(evalstop.__file__).parents[1])}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, address], stdout=subprocess.PIPE, env=environment
+    )
+    with holder:
+        assert holder.stdout.readline() == b"True\n"
+        lease = PostgresLease(address)
+        assert not lease.acquire(0.3)
+        assert not lease.held()
+        holder.kill()
+        began = time.monotonic()
+        assert lease.acquire(5.0)
+        assert time.monotonic() - began < 2.0
+        assert lease.held()
+        lease.release()
+        assert not lease.held()
