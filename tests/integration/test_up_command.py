@@ -213,3 +213,22 @@ def test_an_open_page_keeps_nobody_from_ending_the_server(evalstop_in):
         server.send_signal(signal.SIGINT)
         server.wait(timeout=30)
     assert time.monotonic() - began < 20
+
+
+def test_settings_are_reloaded_while_it_runs(evalstop_in, tmp_path):
+    (tmp_path / "evalstop.toml").write_text(CONFIG.replace('"enforce"', '"observe"'))
+    evalstop_in.up()
+    evalstop_in.until_ready()
+    job = {"id": "a", "direction": "max", "job_type": "rlhf", "command": ["sleep", "100"]}
+    evalstop_in.remote.post("/jobs", job)
+    evalstop_in.until(lambda: evalstop_in.job("a")["phase"] == "running")
+    evals = [{"step": n, "score": score} for n, score in enumerate((0.5, 0.6, 0.5, 0.4), start=1)]
+    assert not evalstop_in.remote.post("/jobs/a/evals", {"evals": evals})["stop"]
+    (tmp_path / "evalstop.toml").write_text("[policy]\nmode = 'enfroce'\n")
+    evalstop_in.until(lambda: evalstop_in.remote.get("/troubles")["troubles"])
+    assert "line 2" in evalstop_in.remote.get("/troubles")["troubles"][0]
+    (tmp_path / "evalstop.toml").write_text(CONFIG)
+    evalstop_in.until(lambda: not evalstop_in.remote.get("/troubles")["troubles"])
+    last = {"evals": [{"step": 5, "score": 0.3}]}
+    assert evalstop_in.remote.post("/jobs/a/evals", last)["stop"]
+    evalstop_in.until(lambda: evalstop_in.job("a")["outcome"] == "stopped_by_policy")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from evalstop.cli.output import tell
 from evalstop.cli.remote import DEFAULT_DIR
 from evalstop.core.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from evalstop.config.settings import Settings
 
 __all__ = ["up"]
 
@@ -32,8 +35,9 @@ def up(
 ) -> None:
     """Run the controller and its API; jobs and reports come in over HTTP.
 
-    Starts in observe mode: it says what it would have stopped, and touches nothing. A second one
-    on the same state waits, and takes over when the first one is gone.
+    Starts in observe mode: it says what it would have stopped, and touches nothing. A change of
+    rules, modes or guards in the settings takes effect without a restart. A second one on the
+    same state waits, and takes over when the first one is gone.
     """
     try:
         from evalstop.service.serve import serve  # noqa: PLC0415 -- an extra
@@ -43,6 +47,10 @@ def up(
 
     beside = Path("evalstop.toml")
     path = config if config is not None else (beside if beside.exists() else None)
-    settings = with_options(read_settings(path), host=host, port=port, slots=slots, mode=mode)
-    state = folder or (Path(settings.server.dir) if settings.server.dir else DEFAULT_DIR)
-    serve(settings, state.absolute(), tell=tell)
+
+    def read() -> Settings:
+        return with_options(read_settings(path), host=host, port=port, slots=slots, mode=mode)
+
+    named = read().server.dir
+    state = folder or (Path(named) if named else DEFAULT_DIR)
+    serve(read, state.absolute(), config=path, tell=tell)

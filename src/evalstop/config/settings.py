@@ -92,6 +92,8 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         rule: SPEC or map of rules; see `evalstop rules`.
         warn_s: notice before a stop in which people can snooze or approve it.
         confirm_s: how long to wait for a confirming evaluation; 0 asks for none.
+        save_s: how long a stop waits for a last save where none was measured yet; 0 asks for
+            none. Jobs without a save signal are not waited for.
         backed_s: how long a stop waits for a checkpoint to keep; 0 does not wait.
         stops_per_tenant_hour: at most so many stops a tenant and hour.
         protect_tenants: never stopped by policy.
@@ -102,6 +104,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rule: str = "default"
     warn_s: Seconds = 600.0
     confirm_s: Seconds = 0.0
+    save_s: Seconds = 30.0
     backed_s: Seconds = 60.0
     stops_per_tenant_hour: Annotated[int, Meta(ge=0)] = 10
     protect_tenants: tuple[str, ...] = ()
@@ -131,8 +134,16 @@ class Exemption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[server]``: where it listens and keeps its state; empty ``dir`` for ./evalstop-state."""
+    """``[server]``: where it listens and keeps its state.
 
+    Attributes:
+        host, port: to listen at; port 0 for any free one.
+        url: under which jobs reach it; empty for http://host:port.
+        dir: where state lies; empty for ./evalstop-state.
+        store: sqlite:FILE or postgresql://...; empty for a file in ``dir``.
+    """
+
+    url: str = ""
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8787
     dir: str = ""

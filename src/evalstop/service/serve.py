@@ -21,7 +21,6 @@ from evalstop.config.rules import RULES
 from evalstop.config.settings import BackendName, Settings, make_policy, words_of
 from evalstop.core.errors import InputError, MissingExtraError
 from evalstop.custody import FileCustody
-from evalstop.policies.evalstop import EvalStop
 from evalstop.ports import EventStore, Lease, SnapshotStore
 from evalstop.service.api import create_app
 from evalstop.service.carry_out import BackendCarryOut
@@ -29,10 +28,12 @@ from evalstop.service.clock import SystemClock
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
 from evalstop.service.dashboard import add_dashboard
+from evalstop.service.last_save import LastSave
 from evalstop.service.notify import Outbox, targets_of
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
 from evalstop.service.puller import Puller, make_puller
+from evalstop.service.reload import LiveWatches, Reloader
 from evalstop.service.snapshot import Snapshots
 from evalstop.service.snapshotter import SnapshotKeeper, fingerprint
 from evalstop.service.tokens import Principal, Scope, Tokens
@@ -66,10 +67,12 @@ class Running(Struct, frozen=True, kw_only=True):
     keeper: SnapshotKeeper
     puller: Puller
     outbox: Outbox
+    reloader: Reloader
     lease: Lease
 
     def close(self) -> None:
         """End all threads; jobs go on."""
+        self.reloader.close()
         self.keeper.close()
         self.poller.close()
         self.puller.close()
@@ -147,13 +150,22 @@ def open_backend(settings: Settings, folder: Path) -> Backend:
             )
 
 
-def start(settings: Settings, folder: Path, *, url: str) -> Running:
+def start(
+    settings: Settings,
+    folder: Path,
+    *,
+    url: str,
+    config: Path | None = None,
+    read: Callable[[], Settings] = Settings,
+) -> Running:
     """Wait for the lease, recover, and start all threads.
 
     Args:
         settings: what the operator set.
         folder: where state lies.
         url: under which jobs reach this server.
+        config: the file of settings, which is watched; None to watch nothing.
+        read: reads the settings again.
 
     Raises:
         StoreError, InputError: if something cannot be opened.
@@ -176,7 +188,6 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
             "EVALSTOP_TOKEN": tokens.of_job(job),
         }
 
-    carry_out = BackendCarryOut(backend, documents, environment=environment)
     custody = settings.custody
     pins = FileCustody(
         Path(custody.dir) if custody.dir else folder / "custody",
@@ -190,6 +201,14 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
         settle_s=custody.settle_s,
         top=custody.top,
     )
+    last_save = LastSave(
+        backend,
+        documents,
+        saved=lambda job: controller.ledger.jobs[job].saved,
+        look_soon=custodian.look_soon,
+        first_s=settings.policy.save_s,
+    )
+    carry_out = BackendCarryOut(backend, documents, environment=environment, before_stop=last_save)
     opening = Opening(settings=settings, folder=str(folder))
     snapshots = opening.snapshots()
     newest = snapshots.newest_sequence()
@@ -200,8 +219,7 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
         carry_out=carry_out,
         snapshots=snapshots,
     )
-    folded_policy = controller.kernel.policy  # a snapshot brings its own
-    assert isinstance(folded_policy, EvalStop)
+    watches = LiveWatches(controller)
     custodian.attach(controller)
     puller = make_puller(
         settings.feedback,
@@ -209,8 +227,17 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
         documents=documents,
         store=store,
         pins=pins,
-        watches=folded_policy.watches,
+        watches=watches,
         folder=folder / "evaluations",
+    )
+    keeper = SnapshotKeeper(opening, lambda: controller.sequence, since=newest)
+    reloader = Reloader(
+        controller,
+        store,
+        read=read,
+        path=config,
+        settings=settings,
+        reloaded=lambda new: keeper.use(Opening(settings=new, folder=str(folder))),
     )
     targets = targets_of(settings.notify)
     outbox = Outbox(controller, store=store, documents=documents, targets=targets)
@@ -223,11 +250,16 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
             documents=documents,
             custodian=custodian,
             tokens=tokens,
-            watches=folded_policy.watches,
+            watches=watches,
             false_alarms={name: entry.false_alarms for name, entry in RULES.items()},
             price_per_gpu_hour=settings.cluster.price_per_gpu_hour,
             logs=backend.run_folder if isinstance(backend, LocalBackend) else None,
-            more_troubles=(puller.troubles, outbox.troubles),
+            more_troubles=(
+                puller.troubles,
+                outbox.troubles,
+                reloader.troubles,
+                last_save.troubles,
+            ),
         )
     )
     controller.start()
@@ -237,8 +269,7 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
     poller = Poller(carry_out, every_s=every_s)
     carry_out.look().result()
     poller.start()
-    keeper = SnapshotKeeper(opening, lambda: controller.sequence, since=newest)
-    for thread in (custodian, keeper, puller, outbox):
+    for thread in (custodian, keeper, puller, outbox, reloader):
         thread.start()
     return Running(
         platform=platform,
@@ -248,6 +279,7 @@ def start(settings: Settings, folder: Path, *, url: str) -> Running:
         keeper=keeper,
         puller=puller,
         outbox=outbox,
+        reloader=reloader,
         lease=lease,
     )
 
@@ -281,15 +313,21 @@ def admin_token_file(folder: Path, tokens: Tokens) -> Path:
 
 
 def serve(
-    settings: Settings, folder: Path, *, tell: Callable[[str], None] = lambda _: None
+    read: Callable[[], Settings],
+    folder: Path,
+    *,
+    config: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve until interrupted; jobs go on without us.
 
     Args:
-        settings: what the operator set.
+        read: reads what the operator set; called again when ``config`` changes.
         folder: where state lies.
+        config: the file of settings; None where there is none.
         tell: called with lines for the operator.
     """
+    settings = read()
     server = settings.server
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -298,7 +336,8 @@ def serve(
     if server.port == 0:
         listener.bind((server.host, 0))
         url = f"http://{server.host}:{listener.getsockname()[1]}"
-    running = start(settings, folder, url=url)
+    url = server.url or url
+    running = start(settings, folder, url=url, config=config, read=read)
     try:
         if server.port:
             listener.bind((server.host, server.port))

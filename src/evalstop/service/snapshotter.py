@@ -70,6 +70,10 @@ class SnapshotKeeper:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
+    def use(self, open_: Callable[[], tuple[EventStore, Policy, Snapshots]]) -> None:
+        """Make the next snapshots by other settings."""
+        self._open = open_
+
     def start(self) -> None:
         """Begin to look."""
         self._thread.start()
