@@ -32,3 +32,4 @@ lock() {
 lock constraints.txt server postgres tensorboard mlflow dev docs
 lock constraints-ray.txt ray server test
 lock constraints-trl.txt trl lab server test
+lock constraints-trackers.txt trackers test

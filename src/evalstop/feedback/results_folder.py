@@ -34,7 +34,7 @@ class ResultsFolder:
     Args:
         folder: where the files appear, at any depth; it may appear later.
         watch: what of them counts. A metric is found by its whole name (``gsm8k/acc``) or by its
-            last part, if only one task has it.
+            end (``acc``), if only one has it.
 
     Attributes:
         names: metrics seen so far, watched or not.
@@ -93,11 +93,12 @@ class ResultsFolder:
     def _wanted(self, scores: Sequence[Score]) -> list[Reading]:
         by_name = {score.metric: score for score in scores}
         self.names |= by_name.keys()
-        short: dict[str, list[str]] = {}
+        ends: dict[str, list[str]] = {}
         for name in by_name:
-            short.setdefault(name.rpartition("/")[2], []).append(name)
-        known = {**{last: by_name[whole[0]] for last, whole in short.items() if len(whole) == 1},
-                 **by_name}  # fmt: skip
+            parts = name.split("/")
+            for start in range(1, len(parts)):
+                ends.setdefault("/".join(parts[start:]), []).append(name)
+        known = {end: by_name[whole[0]] for end, whole in ends.items() if len(whole) == 1} | by_name
         return [
             self._watch.reading(name, _point(known[spelling]))
             for name, spelling in self._watch.wanted(known)

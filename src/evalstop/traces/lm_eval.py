@@ -78,9 +78,11 @@ def _readings_of_task(
     shots = _get(data, "n-shot", task)
     items = _get(_get(data, "n-samples", task), "effective")
     readings = []
+    # Since 0.4 a metric's key names its filter ("acc,none"); what has none describes the task.
+    named = any("," in key for key in metrics)
     for key, value in metrics.items():
         name, _, filter_ = key.partition(",")
-        if name.endswith("_stderr") or not _is_number(value):
+        if name.endswith("_stderr") or not _is_number(value) or (named and "," not in key):
             continue
         stderr = metrics.get(f"{name}_stderr,{filter_}")
         better = _get(data, "higher_is_better", task, name)

@@ -181,7 +181,9 @@ def test_verls_log_gives_its_validation_metrics_with_the_reward_beside(tmp_path)
 
 def results(step, score, stderr, version=1, task="toy"):
     return {
-        "results": {task: {"alias": task, "acc,none": score, "acc_stderr,none": stderr}},
+        "results": {
+            task: {"alias": task, "sample_len": 50, "acc,none": score, "acc_stderr,none": stderr}
+        },
         "higher_is_better": {task: {"acc": True}},
         "n-samples": {task: {"original": 100, "effective": 50}},
         "versions": {task: version},
