@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -92,11 +92,18 @@ def print_table(
         return
     from rich import box  # noqa: PLC0415 -- only terminals need it
     from rich.table import Table  # noqa: PLC0415 -- same
+    from rich.text import Text  # noqa: PLC0415 -- same
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    # Text, not str: a run may be called "[red]".
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     for index, name in enumerate(header):
-        options: dict[str, Any] = {"justify": "right"} if right[index : index + 1] == "r" else {}
-        table.add_column(name, overflow="fold", **options)
+        to_the_right = right[index : index + 1] == "r"
+        table.add_column(
+            Text(name),
+            justify="right" if to_the_right else "left",
+            overflow="fold",
+            no_wrap=to_the_right,
+        )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console().print(table)

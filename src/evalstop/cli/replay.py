@@ -11,6 +11,8 @@ from evalstop.cli.output import fit, number, print_table, tell, version, write_j
 from evalstop.core.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from evalstop.traces.results import Replay, Replayed
 
 __all__ = ["replay"]
@@ -101,9 +103,7 @@ def _print(report: Replay, limit: int | None) -> None:
         fired = [result for result in results if result.fired]
         shown = fired[:limit]
         if shown:
-            print_table(
-                f"Rule {spec}: runs it would have stopped", _HEADER, map(_row, shown), right=_RIGHT
-            )
+            _print_stops(f"Rule {spec}: runs it would have stopped", shown)
         if len(shown) < len(fired):
             tell(f"{len(fired) - len(shown)} more stopped runs: --all lists them, --json has all")
         print_table(
@@ -122,15 +122,23 @@ def _print(report: Replay, limit: int | None) -> None:
         )
 
 
-_HEADER = (
-    "run", "metric", "evals", "stop at", "best by then", "best of run", "at step", "final",
-    "saved", "regret", "why",
-)  # fmt: skip
-_RIGHT = "llrrrrrrrrl"
+def _print_stops(title: str, shown: Sequence[Replayed]) -> None:
+    """Print a line a stopped run; the metric has no column if every run's name tells it."""
+    named = all(result.trace_id.endswith(result.metric) for result in shown)
+    left_out = {"metric"} if named else set()
+    kept = [(name, side) for name, side in _COLUMNS.items() if name not in left_out]
+    rows = [[cell for name, cell in _row(one).items() if name not in left_out] for one in shown]
+    print_table(title, [n for n, _ in kept], rows, right="".join(side for _, side in kept))
 
 
-def _row(result: Replayed) -> list[str]:
-    return [
+_COLUMNS = {
+    "run": "l", "metric": "l", "evals": "r", "stop at": "r", "best by then": "r",
+    "best of run": "r", "at step": "r", "final": "r", "saved": "r", "regret": "r", "why": "l",
+}  # fmt: skip
+
+
+def _row(result: Replayed) -> dict[str, str]:
+    cells = (
         fit(result.trace_id),
         fit(result.metric, 24),
         str(result.n_evals),
@@ -142,4 +150,5 @@ def _row(result: Replayed) -> list[str]:
         f"{result.saved_fraction:.0%}",
         number(result.regret),
         f"{number(result.statistic, 3)} >= {number(result.threshold, 3)}",
-    ]
+    )
+    return dict(zip(_COLUMNS, cells, strict=True))

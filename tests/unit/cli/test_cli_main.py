@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from evalstop.cli import commands, main
-from evalstop.cli.output import fit, number, print_table, write_json
+from evalstop.cli.output import fit, number, print_table, progress, write_json
 from evalstop.core.errors import EvalStopError, InputError, MissingExtraError, ReadError
 
 
@@ -132,3 +132,20 @@ def test_long_names_lose_their_middle():
     assert fit("short") == "short"
     assert len(fit("x" * 100, 20)) == 20
     assert fit("first/" + "x" * 100 + "/last", 20).endswith("/last")
+
+
+def test_tables_are_ruled_in_a_terminal_and_figures_are_not_broken(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    print_table("Title", ["run [x]", "value"], [["[b] name " * 12, "1.18e+03"]], right="lr")
+    out = capsys.readouterr().out
+    assert "run [x]" in out
+    assert "[b] name" in out
+    assert "\u2500" in out
+    assert "1.18e+03" in out
+
+
+def test_progress_is_shown_to_people_only(capsys):
+    with progress() as bar:
+        bar.advance(bar.add_task("work", total=1))
+    assert capsys.readouterr().err == ""

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from evalstop.core.errors import ReadError
 from evalstop.core.points import binomial_stderr
 from evalstop.traces.series import Curve, normalise
 from evalstop.traces.sources import read_source
@@ -238,3 +239,22 @@ def test_the_built_in_runs_are_there_with_direction_and_label():
     assert all(curve.greater_is_better is not None for curve in curves)
     assert {curve.label for curve in curves} >= {"healthy", "declined", "plateau"}
     assert len(read_source("example:all").curves) > len(curves)
+
+
+def test_attempts_epochs_and_replicates_are_told_apart(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(
+        "trace_id,step,score,attempt,epoch_key,eval_id\n"
+        "a,1,0.5,0,v1,first\na,1,0.6,0,v1,second\na,1,0.7,1,v2,\n"
+    )
+    points = normalise(only(read_source(path)), "max").points
+    assert [(p.attempt, p.epoch_key, p.eval_id) for p in points] == [
+        (0, "v1", "first"),
+        (0, "v1", "second"),
+        (1, "v2", None),
+    ]
+
+
+def test_an_unknown_example_is_refused():
+    with pytest.raises(ReadError, match="example:all"):
+        read_source("example:most")
