@@ -25,6 +25,9 @@ settings.load_profile(
 
 # Tests in tests/extras/NAME need the environment .venv-NAME (CONTRIBUTING.md): each runs there,
 # and is not collected anywhere else. CI runs every one of these environments.
+MARKS = {"ray": "ray", "trackers": "inspect_ai", "trl": "trl"}
+"""Extra environment: a package that only that one has."""
+
 collect_ignore = [
-    f"extras/{name}" for name in ("ray", "trl") if importlib.util.find_spec(name) is None
+    f"extras/{name}" for name, mark in MARKS.items() if importlib.util.find_spec(mark) is None
 ]
