@@ -1,4 +1,4 @@
-"""`make demo`: real runs replayed, then the paper's cluster with and without evalstop.
+"""Replay public training runs, then simulate the paper's cluster with and without evalstop.
 
 Everything is computed here and now; nothing is downloaded. About ten seconds on one core.
 """
