@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from evalstop.core.errors import ReadError
+from evalstop.traces.json_values import as_step
 from evalstop.traces.series import Curve, Loaded
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reading", "curves_of_files", "placed", "step_in_path"]
 
+_DIGITS = 20
 _STEP = re.compile(r"(?:checkpoint|global_?step|step|iter|iteration|ckpt)[-_]?(\d+)", re.IGNORECASE)
 
 
@@ -41,7 +43,8 @@ def step_in_path(path: str) -> tuple[int, str] | None:
         return None
     last = matches[-1]
     run = (path[: last.start()] + path[last.end() :]).rstrip("/_-")
-    return int(last.group(1)), run or "run"
+    step = as_step(int(last.group(1)[:_DIGITS]))
+    return None if step is None else (step, run or "run")
 
 
 def placed(source: str, model: str, folder: str, step: int | None) -> tuple[int, str]:

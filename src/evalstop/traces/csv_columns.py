@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pyarrow.csv as arrow_csv  # type: ignore[import-untyped]  # ships no types
 
 from evalstop.core.errors import ReadError
+from evalstop.traces.json_values import as_float
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -92,8 +93,9 @@ def as_number(cell: object, name: str, place: str) -> float | None:
     """
     if cell is None:
         return None
-    if isinstance(cell, (int, float)) and not isinstance(cell, bool):
-        return float(cell)
+    number = as_float(cell)
+    if number is not None:
+        return number
     if isinstance(cell, str):
         if cell.strip().lower() in _EMPTY:
             return None

@@ -19,9 +19,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 from evalstop.core.errors import ReadError
 from evalstop.traces.checkpoint_scores import Reading, placed
+from evalstop.traces.json_values import as_float, as_step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["is_inspect_log", "readings_of_log"]
@@ -55,8 +56,8 @@ def readings_of_log(path: Path, step: int | None = None) -> list[Reading]:
         raise ReadError(str(path), message)
     if header.get("status") != "success" or not isinstance(results, dict):
         return []
-    metadata = spec.get("metadata") or {}
-    stated = next((metadata[k] for k in _STEP_KEYS if isinstance(metadata.get(k), int)), None)
+    metadata = _object(spec.get("metadata"))
+    stated = next((s for k in _STEP_KEYS if (s := as_step(metadata.get(k))) is not None), None)
     found, run = placed(
         str(path),
         str(spec.get("model", "")),
@@ -66,7 +67,8 @@ def readings_of_log(path: Path, step: int | None = None) -> list[Reading]:
     key = f"{spec.get('task')} version {spec.get('task_version')}, {_dataset(spec)}"
     return [
         reading
-        for score in results.get("scores") or ()
+        for score in _list(results.get("scores"))
+        if isinstance(score, dict)
         for reading in _readings_of_score(spec, results, score, _Place(run, found, key))
     ]
 
@@ -80,9 +82,9 @@ class _Place(NamedTuple):
 def _readings_of_score(
     spec: Mapping[str, Any], results: Mapping[str, Any], score: Mapping[str, Any], place: _Place
 ) -> list[Reading]:
-    metrics = score.get("metrics") or {}
+    metrics = _object(score.get("metrics"))
     stderr = _value(metrics.get("stderr", {}))
-    items = score.get("scored_samples") or results.get("completed_samples") or 0
+    items = as_step(score.get("scored_samples")) or as_step(results.get("completed_samples"))
     return [
         Reading(
             run=place.run,
@@ -90,7 +92,7 @@ def _readings_of_score(
             step=place.step,
             score=_value(metric),
             stderr=stderr,
-            n_items=int(items),
+            n_items=max(0, items or 0),
             greater_is_better=None,
             epoch_key=place.epoch_key,
         )
@@ -99,14 +101,22 @@ def _readings_of_score(
     ]
 
 
-def _value(metric: Mapping[str, Any]) -> float:
-    value = metric.get("value")
-    return float(value) if isinstance(value, (int, float)) else math.nan
+def _value(metric: object) -> float:
+    value = as_float(metric.get("value")) if isinstance(metric, dict) else None
+    return math.nan if value is None else value
 
 
 def _dataset(spec: Mapping[str, Any]) -> str:
-    dataset = spec.get("dataset") or {}
+    dataset = _object(spec.get("dataset"))
     return f"{dataset.get('name')} of {dataset.get('samples')}"
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _header(path: Path) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ import msgspec
 
 from evalstop.core.errors import ReadError
 from evalstop.traces import longform
+from evalstop.traces.json_values import as_float, as_step
 from evalstop.traces.series import Curve, Loaded
 from evalstop.traces.tables import table_from_rows
 
@@ -57,16 +58,17 @@ def verl_curves(
     found: dict[str, list[tuple[int, float, float]]] = {}
     proxy = math.nan
     for row, line in zip(rows, lines, strict=True):
-        step, data = row.get("step"), row.get("data")
-        if not isinstance(step, int) or not isinstance(data, dict):
+        step, data = as_step(row.get("step")), row.get("data")
+        if step is None or not isinstance(data, dict):
             message = 'expected {"step": whole number, "data": {...}} as in verl\'s file log'
             msg = f"{source}:{line}"
             raise ReadError(msg, message)
-        reward = data.get(_PROXY)
-        proxy = float(reward) if isinstance(reward, (int, float)) else proxy
+        reward = as_float(data.get(_PROXY))
+        proxy = proxy if reward is None else reward
         for name, value in data.items():
-            if name.startswith(_EVALUATIONS) and isinstance(value, (int, float)):
-                found.setdefault(name, []).append((step, float(value), proxy))
+            score = as_float(value)
+            if name.startswith(_EVALUATIONS) and score is not None and step >= 0:
+                found.setdefault(name, []).append((step, score, proxy))
     if not found:
         names = ", ".join(sorted({name for row in rows for name in row["data"]})[:20])
         message = f"no validation metric (val-core/..., val-aux/...) in verl's log; it has: {names}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import ReadError
 from evalstop.traces.checkpoint_scores import Reading, curves_of_files, placed
+from evalstop.traces.json_values import as_float, as_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -76,15 +77,16 @@ def _readings_of_task(
 ) -> list[Reading]:
     version = _get(data, "versions", task)
     shots = _get(data, "n-shot", task)
-    items = _get(_get(data, "n-samples", task), "effective")
+    items = as_step(_get(data, "n-samples", task, "effective"))
     readings = []
     # Since 0.4 a metric's key names its filter ("acc,none"); what has none describes the task.
     named = any("," in key for key in metrics)
     for key, value in metrics.items():
         name, _, filter_ = key.partition(",")
-        if name.endswith("_stderr") or not _is_number(value) or (named and "," not in key):
+        score = as_float(value)
+        if name.endswith("_stderr") or score is None or (named and "," not in key):
             continue
-        stderr = metrics.get(f"{name}_stderr,{filter_}")
+        stderr = as_float(metrics.get(f"{name}_stderr,{filter_}"))  # "N/A" where there is none
         better = _get(data, "higher_is_better", task, name)
         label = f"{task}/{name}" if filter_ in {"", "none"} else f"{task}/{name},{filter_}"
         readings.append(
@@ -92,9 +94,9 @@ def _readings_of_task(
                 run=run,
                 metric=label,
                 step=step,
-                score=float(value),
-                stderr=_number(stderr),
-                n_items=items if isinstance(items, int) else 0,
+                score=score,
+                stderr=math.nan if stderr is None else stderr,
+                n_items=max(0, items or 0),
                 greater_is_better=better if isinstance(better, bool) else None,
                 epoch_key=f"{task} version {version}, {shots} shots",
             )
@@ -117,11 +119,3 @@ def _get(value: object, *keys: str) -> Any:  # noqa: ANN401 -- JSON
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def _number(value: Any) -> float:  # noqa: ANN401 -- JSON; "N/A" where there is no error
-    return float(value) if _is_number(value) else math.nan
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import ReadError
+from evalstop.traces.json_values import as_float, as_step
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def read_trainer_state(path: Path, metric: str | None = None) -> Loaded:  # noqa
     if not isinstance(log, list):
         raise ReadError(str(path), "there is no list log_history, as trainer_state.json has")
     curves = curves_of_log(
-        log, source=str(path), trace_id=_run_name(path), best_metric=state.get("best_metric")
+        log,
+        source=str(path),
+        trace_id=_run_name(path),
+        best_metric=as_float(state.get("best_metric")),
     )
     if not curves:
         raise ReadError(str(path), "log_history holds no evaluation (no key that starts eval_)")
@@ -78,20 +82,23 @@ def curves_of_log(
     for number, entry in enumerate(log):
         if not isinstance(entry, dict):
             raise ReadError(source, f"log_history[{number}] is not an object")
-        step = entry.get("step")
-        if not isinstance(step, int):
-            raise ReadError(source, f"log_history[{number}] has no whole step, but {step!r}")
-        if isinstance(loss := entry.get("loss"), (int, float)) and math.isfinite(loss):
-            losses.append((step, float(loss)))
-        proxy = next((float(entry[k]) for k in _REWARDS if _is_number(entry.get(k))), proxy)
+        step = as_step(entry.get("step"))
+        if step is None:
+            came = entry.get("step")
+            raise ReadError(source, f"log_history[{number}] has no whole step, but {came!r}")
+        loss = as_float(entry.get("loss"))
+        if loss is not None and math.isfinite(loss):
+            losses.append((step, loss))
+        proxy = next((r for k in _REWARDS if (r := as_float(entry.get(k))) is not None), proxy)
         for name, value in entry.items():
             if not name.startswith(_PREFIX) or is_bookkeeping(name):
                 continue
-            if step < 0 or not _is_number(value):
+            score = as_float(value)
+            if step < 0 or score is None:
                 reason = f"step {step} is negative" if step < 0 else f"not a number: {value!r}"
                 skipped.setdefault(name, []).append(SkippedPoint(step=step, reason=reason))
                 continue
-            found.setdefault(name, []).append((step, float(value), proxy))
+            found.setdefault(name, []).append((step, score, proxy))
     return [
         Curve(
             trace_id=trace_id,
@@ -106,10 +113,6 @@ def curves_of_log(
         )
         for name, points in found.items()
     ]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _direction(values: Sequence[float], best: float | None) -> bool | None:

@@ -1,0 +1,28 @@
+"""A million evaluations are read and replayed, in one run or in ten thousand."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from evalstop.config.rules import parse_rule
+from evalstop.traces.replay import replay
+
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize("runs", [1, 10_000])
+def test_a_million_evaluations(tmp_path, runs):
+    evals = MILLION // runs
+    scores = np.minimum(np.arange(evals), evals - 4) / evals  # rises, then flat: no decline
+    scores[-2:] = [0.0, -1.0]  # and two declines at the end
+    table = {
+        "trace_id": np.repeat([f"run-{i}" for i in range(runs)], evals),
+        "step": np.tile(np.arange(evals), runs),
+        "score": np.tile(scores, runs),
+    }
+    path = tmp_path / "large.csv"
+    pyarrow.csv.write_csv(pa.table(table), path)
+    report = replay(path, parse_rule("consecutive:k=2"), direction="max")
+    assert len(report.results) == runs
+    assert {(r.n_evals, r.stop_index) for r in report.results} == {(evals, evals - 1)}
