@@ -16,6 +16,7 @@ that is the end of the list: O(sizes + jobs displaced) an event, whatever the ba
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Anchor", "GreedyFill", "PlacedEntry"]
 
-Anchor: TypeAlias = tuple[float, int, str]
-"""What a running job's key is told from, order of submission or entry, id of the job."""
+Anchor: TypeAlias = tuple[float, int, str, int]
+"""What a running job's key is told from, order of submission or entry, id of the job, its GPUs."""
 
 PlacedEntry: TypeAlias = tuple[Entry, "JobView"]
 
@@ -84,12 +85,11 @@ class GreedyFill:
         heads = self.waiting.heads()
         if not heads:
             return ()
-        heads.sort()
-        tail = self._behind(heads[0][0][0], view)
-        first, spare = _first_that_fits(heads, tail, view.free_gpus)
-        if first < 0:
+        heads.sort(reverse=True)
+        places = self._first_that_fits(heads, view)
+        if places is None:
             return ()
-        chosen, actions = self._walk(tail[first:], spare, view)
+        chosen, actions = self._walk(self._behind(places, view), view)
         free = view.free_gpus
         for size, entry in chosen:
             if size <= free:
@@ -104,20 +104,41 @@ class GreedyFill:
         known = self._lists[weight]
         del known[bisect_left(known, anchor)]
 
-    def _behind(self, key: float, view: ClusterView) -> list[PlacedEntry]:
-        """Return running jobs whose keys may be at or above ``key``, in order of their keys."""
+    def _first_that_fits(
+        self, heads: list[tuple[Entry, int]], view: ClusterView
+    ) -> list[int] | None:
+        """Return how many jobs of each list lie before the first waiting job that fits.
+
+        Going down from the largest key, R only grows; the last to fit is the first in order. R
+        may be too large, by a job that is on its way out, never too small: then the walk begins
+        earlier than it must. None if no waiting job fits.
+        """
+        now, falling = view.now, self._falling
+        spare = view.free_gpus
+        lists = [(weight, known) for weight, known in self._lists.items()]
+        places = [len(known) for _, known in lists]
+        found: list[int] | None = None
+        for (key, _, _), size in heads:
+            for number, (weight, known) in enumerate(lists):
+                # At key 0: every job past its estimate has it too, whatever its anchor.
+                lowest = (now + key / weight if falling else key) if key > 0.0 else -math.inf
+                lowest -= _SLACK * abs(lowest) if key > 0.0 else 0.0
+                place = places[number]
+                while place and known[place - 1][0] >= lowest:
+                    place -= 1
+                    spare += known[place][3]
+                places[number] = place
+            if size <= spare:
+                found = places.copy()
+        return found
+
+    def _behind(self, places: list[int], view: ClusterView) -> list[PlacedEntry]:
+        """Return the running jobs from these places on, in order of their keys."""
         now, jobs, falling = view.now, view.jobs, self._falling
         tail: list[PlacedEntry] = []
-        for weight, known in self._lists.items():
-            lowest = now + key / weight if falling else key
-            lowest -= _SLACK * abs(lowest)
-            last = len(known)
-            if not last or (key > 0.0 and known[-1][0] < lowest):
-                continue
-            # At key 0: every job past its estimate has it too, whatever its anchor.
-            first = bisect_left(known, (lowest, -1, "")) if key > 0.0 else 0
-            for i in range(first, last):
-                anchor, ticket, name = known[i]
+        for place, (weight, known) in zip(places, self._lists.items(), strict=True):
+            for i in range(place, len(known)):
+                anchor, ticket, name, _ = known[i]
                 job = jobs[name]
                 if job.phase is Phase.RUNNING or job.phase is Phase.PREEMPTING:
                     if falling:
@@ -127,21 +148,28 @@ class GreedyFill:
         return tail
 
     def _walk(
-        self, tail: list[PlacedEntry], spare: int, view: ClusterView
+        self, tail: list[PlacedEntry], view: ClusterView
     ) -> tuple[list[tuple[int, Entry]], list[Action]]:
         """Walk the rest of all jobs in order of their keys; return who starts, who is preempted."""
         waiting = self.waiting
+        spare = view.free_gpus + sum(job.held_gpus for _, job in tail)
         chosen: list[tuple[int, Entry]] = []
         preempts: list[Action] = []
+        found = waiting.first(spare)
         for entry, job in tail:
-            while spare and (found := waiting.first(spare)) and found[1] < entry:
+            while found is not None and found[1] < entry:
                 spare -= self._take(found, view, chosen)
-            if job.held_gpus <= spare:
-                spare -= job.held_gpus  # of a job on its way out: it would come back first
+                found = waiting.first(spare)
+            held = job.held_gpus
+            if held <= spare:
+                spare -= held  # of a job on its way out: it would come back first
+                if found is not None and found[0] > spare:
+                    found = waiting.first(spare)  # else it is still the first that fits
             elif job.phase is Phase.RUNNING:
                 preempts.append(Preempt(job=job.id))
-        while spare and (found := waiting.first(spare)):
+        while found is not None:
             spare -= self._take(found, view, chosen)
+            found = waiting.first(spare)
         preempts.reverse()  # the last in order leaves first
         return chosen, preempts
 
@@ -155,25 +183,6 @@ class GreedyFill:
             return 0
         chosen.append(found)
         return size
-
-
-def _first_that_fits(
-    heads: list[tuple[Entry, int]], tail: list[PlacedEntry], free: int
-) -> tuple[int, int]:
-    """Return where in the tail the first waiting job that fits comes, and R there; (-1, 0): none.
-
-    Going down both lists from the largest key, R only grows; the last to fit is the first in
-    order.
-    """
-    place, spare = len(tail), free
-    found = (-1, 0)
-    for entry, size in reversed(heads):
-        while place and tail[place - 1][0] > entry:
-            place -= 1
-            spare += tail[place][1].held_gpus
-        if size <= spare:
-            found = (place, spare)
-    return found
 
 
 def _entry(placed: PlacedEntry) -> Entry:

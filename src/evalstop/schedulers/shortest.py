@@ -134,7 +134,7 @@ class SrtfEst:
     def _place(self, job: JobView, now: float) -> None:
         ends = _INFINITE if job.estimated_s is None else now + job.estimated_s - job.attained_s(now)
         weight = job.gpus if self.weighs_gpus else 1
-        self._fill.place((ends, self._tickets[job.id], job.id), weight=weight)
+        self._fill.place((ends, self._tickets[job.id], job.id, job.held_gpus), weight=weight)
 
 
 class SrsfEst(SrtfEst):

@@ -104,7 +104,7 @@ class Tiresias:
             self._fill.wait(event.job.gpus, (place.key, place.rank, name))
         elif isinstance(event, JobStarted):
             place = self._places[event.job]
-            self._run(place)
+            self._run(place, view.jobs[event.job])
             if place.waits_since == place.waits_since:
                 place.waited_s += view.now - place.waits_since
                 place.waits_since = math.nan
@@ -128,11 +128,11 @@ class Tiresias:
         self._ranks += 1
         return self._ranks
 
-    def _run(self, place: _Place) -> None:
+    def _run(self, place: _Place, job: JobView) -> None:
         """Let a job stand last among the running of its queue."""
         place.key &= ~1
         place.rank = self._last_rank()
-        self._fill.place((place.key, place.rank, place.job))
+        self._fill.place((place.key, place.rank, job.id, job.held_gpus))
 
     def _watch_limit(self, place: _Place, job: JobView, now: float) -> Sequence[Action]:
         """Ask to be woken when the job leaves its queue."""
@@ -194,12 +194,15 @@ class Tiresias:
     def _demoted(self, place: _Place, job: JobView, view: ClusterView) -> Sequence[Action]:
         """Move a running job behind all of the next queue; if it may run on, it is last of them."""
         place.key, place.rank = (place.key | 1) + 2, self._last_rank()
-        self._fill.place((place.key, place.rank, job.id))
+        if not len(self._fill.waiting):
+            self._run(place, job)
+            return self._watch_limit(place, job, view.now)
+        self._fill.place((place.key, place.rank, job.id, job.held_gpus))
         actions = self._fill.fill(view)
         if any(isinstance(action, Preempt) and action.job == job.id for action in actions):
             self._set_timer(place, "")
             return actions
-        self._run(place)
+        self._run(place, job)
         return _both(self._watch_limit(place, job, view.now), actions)
 
 

@@ -56,6 +56,8 @@ class WaitingJobs:
 
     def first(self, free: int) -> tuple[int, Entry] | None:
         """Return gang size and entry of the first job that fits into ``free`` GPUs."""
+        if free < 1:
+            return None
         best: Entry | None = None
         best_size = 0
         live = self._live
