@@ -16,6 +16,7 @@ evaluations, and the cost of an evaluation does not depend on the length of the 
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
@@ -41,13 +42,17 @@ _WEIGHT_POWER = 3.0
 which stand for all lengths between, one to favour filters that use more of the data."""
 
 
+_CAP = math.sqrt(600.0)
+
+
 class Bank(Struct, frozen=True, kw_only=True):
     """The filters that fit into ``span`` evaluations. K filters; arrays are float64.
 
     Attributes:
         span: evaluations that enter, the newest last.
-        filters: weights of unit length, (K, span).
-        squares: their squares, (K, span).
+        filters: weights of unit length times the root of ``gain``, (K, span).
+        squares: squares of the weights of unit length, (K, span).
+        echoes: twice the sums of products at lags 1, 2 and 3, (K, 3).
         gain: half the shrinkage of z^2, (K,).
         offset: log weight plus log normaliser, (K,).
     """
@@ -55,8 +60,57 @@ class Bank(Struct, frozen=True, kw_only=True):
     span: int
     filters: NDArray[np.float64]
     squares: NDArray[np.float64]
+    echoes: NDArray[np.float64]
     gain: NDArray[np.float64]
     offset: NDArray[np.float64]
+
+    def mixed(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return log sum_k exp(offset_k + max(answers_k, 0)^2), overwriting ``answers``.
+
+        Answers are cut at `_CAP`: evidence beyond e^600 is all the same, and stays finite.
+
+        Args:
+            answers: (runs, K), or (K,) for one run.
+        """
+        np.clip(answers, 0.0, _CAP, out=answers)
+        np.square(answers, out=answers)
+        answers += self.offset
+        np.exp(answers, out=answers)
+        logs: NDArray[np.float64] = np.log(answers.sum(axis=-1))
+        return logs
+
+    def tamed(self, answers: NDArray[np.float64], freedom: float) -> NDArray[np.float64]:
+        """Return answers as they would be with a known error, overwriting ``answers``.
+
+        z^2 becomes freedom log(1 + z^2 / freedom): the likelihood ratio with the variance
+        estimated from ``freedom`` degrees of it, which a lucky small estimate cannot blow up.
+
+        Args:
+            answers: those with an estimated error, times the root of ``gain``.
+            freedom: degrees of freedom of the estimate, > 0.
+        """
+        np.maximum(answers, 0.0, out=answers)
+        np.square(answers, out=answers)
+        answers /= self.gain * freedom
+        np.log1p(answers, out=answers)
+        answers *= self.gain * freedom
+        np.sqrt(answers, out=answers)
+        return answers
+
+    def swell(self, rho: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the factor of each filter's variance under autocorrelations ``rho``.
+
+        The variance is 1 + 2 sum_m rho^m sum_i w_i w_(i+m), here up to m = 3, and never taken
+        below 1: a correlation that is misread must not make evidence of nothing.
+
+        Args:
+            rho: (runs,).
+
+        Returns:
+            (runs, K).
+        """
+        powers = np.stack([rho, rho**2, rho**3], axis=-1)
+        return np.maximum(1.0 + powers @ self.echoes.T, 1.0)
 
 
 def bank_at(count: int) -> Bank:
@@ -74,11 +128,16 @@ def _bank(span: int) -> Bank:
     power = (weights**2).sum(axis=1)
     shrinkage = power * _DROP_SCALE**2 / (1.0 + power * _DROP_SCALE**2)
     prior = np.array([float(p * r) for p, r in windows]) ** _WEIGHT_POWER
-    filters = weights / np.sqrt(power)[:, None]
+    gain = shrinkage / 2.0
+    units = weights / np.sqrt(power)[:, None]
     return Bank(
         span=span,
-        filters=filters,
-        squares=filters**2,
-        gain=shrinkage / 2.0,
+        filters=units * np.sqrt(gain)[:, None],
+        squares=units**2,
+        echoes=2.0
+        * np.stack(
+            [(units[:, lag:] * units[:, :-lag]).sum(axis=1) for lag in (1, 2, 3)], axis=1
+        ),
+        gain=gain,
         offset=np.log(prior / prior.sum()) + 0.5 * np.log1p(-shrinkage),
     )

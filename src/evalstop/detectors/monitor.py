@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from evalstop.core.errors import InputError
 from evalstop.core.history import History
 from evalstop.core.points import NOT_FINITE, EvalPoint, Verdict, stderr_of_share
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from evalstop.core.detector import Detector
 
 __all__ = ["Direction", "Monitor", "sign_of"]
@@ -115,6 +119,21 @@ class Monitor:
             items=None if items is None else tuple(self._sign * item for item in items),
         )
         return self._own_sign(self._history.add(point))
+
+    def update_many(self, scores: ArrayLike, *, stderr: ArrayLike | None = None) -> Fleet:
+        """Judge many curves at once with this monitor's rule and direction.
+
+        Each row is a curve from its start; the monitor's own curve is neither used nor changed.
+        The verdicts are those that one monitor a curve would have given.
+
+        Args:
+            scores: (runs, evals) in the metric's own direction; NaN where there is none.
+            stderr: standard errors, in any shape that broadcasts to that of ``scores``.
+
+        Raises:
+            InputError: if the shapes do not fit.
+        """
+        return judge(self._history.detector, self._sign * np.asarray(scores, np.float64), stderr)
 
     def _own_sign(self, verdict: Verdict) -> Verdict:
         if self._sign > 0:

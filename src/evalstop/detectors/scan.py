@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
-
 import numpy as np
 from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
-from evalstop.detectors.bank import REACH, Bank, bank_at
+from evalstop.detectors.bank import REACH, bank_at
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
-from evalstop.detectors.scatter import FIRST_ESTIMATE, Scatter, estimated, excess, spread
+from evalstop.detectors.scatter import (
+    FIRST_ESTIMATE,
+    Scatter,
+    correlation,
+    estimated,
+    excess,
+    spread,
+)
 from evalstop.detectors.scatter import START as NO_SCATTER
 from evalstop.detectors.thresholds import FIRST_ALARM, threshold
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["Scan", "ScanState", "reported_variance"]
 
@@ -29,9 +31,6 @@ _SUSPECT_FACTOR = 10.0
 """A curve is suspect where a rule with ten times the alpha would stop it."""
 
 _HIGHEST_ALPHA = 0.3
-
-_CAP = 600.0
-"""Largest exponent: evidence beyond e^600 is all the same, and stays a finite number."""
 
 
 class ScanState(Struct, frozen=True, gc=False):
@@ -74,7 +73,8 @@ class Scan(Struct, frozen=True, kw_only=True):
 
     **False alarms.** ``alpha`` bounds the chance over the whole life of a job, whatever its
     length: threshold n spends alpha * s(n), s(n) = n^2 / (n^2 + 15^2), so the horizon
-    need not be known. Flat curves are the worst case; a rise only helps. At autocorrelation 0.3
+    need not be known. Flat curves are the worst case; a rise only helps. From 16 evaluations on
+    autocorrelation is read off the curve and filters that it would feed count for less; at 0.3
     the chance stays within 5 alpha. Dips that recover and random walks are not covered: wrap the
     rule in `Confirm`, or ask for confirming evaluations.
 
@@ -111,13 +111,16 @@ class Scan(Struct, frozen=True, kw_only=True):
         """Listen to the curve with one more evaluation."""
         variance = reported_variance(point)
         peak = raised(state.peak, point)
+        reported = state.reported + 1 if variance else state.reported
+        reported_sum = state.reported_sum + variance
+        so_far = reported_sum / reported if reported else estimated(state.scatter) or 0.0
         state = ScanState(
             peak,
-            spread(state.scatter, point.score),
+            spread(state.scatter, point.score, so_far),
             (*state.scores[1 - REACH :], point.score),
             (*state.variances[1 - REACH :], variance),
-            state.reported + 1 if variance else state.reported,
-            state.reported_sum + variance,
+            reported,
+            reported_sum,
         )
         count = state.scatter.count
         known = state.reported > 0
@@ -139,6 +142,13 @@ class Scan(Struct, frozen=True, kw_only=True):
             best_step=peak.best_step,
             best_score=peak.best_score,
             note=note,
+        )
+
+    def thresholds(self, count: int, *, known: bool) -> tuple[float, ...]:
+        """Return what the statistic is compared with after evaluations 1 to ``count``."""
+        first = FIRST_ALARM if known else FIRST_ESTIMATE
+        return tuple(
+            threshold(max(n, first), self.alpha, known=known) for n in range(1, count + 1)
         )
 
     @property
@@ -165,46 +175,30 @@ def _evidence(state: ScanState) -> tuple[float, str]:
     """Return the statistic and what there is to say about its error."""
     count = state.scatter.count
     bank = bank_at(count)
+    rho = correlation(state.scatter)
+    centred = np.array(state.scores)
+    centred -= state.scores[-1]
+    answers = bank.filters @ centred
     if not state.reported:
         variance = estimated(state.scatter)
         if variance is None:
             return 0.0, TOO_FEW
-        freedom = (count - 1) / 2.0
-        power = _answers(bank, state.scores)
-        power /= variance * freedom
-        np.log1p(power, out=power)
-        power *= freedom
-        return _mixed(bank, power), UNKNOWN_ERROR
+        answers *= math.sqrt((1.0 - rho) / variance)
+        if rho:
+            answers /= np.sqrt(bank.swell(np.array(rho)))
+        return float(bank.mixed(bank.tamed(answers, (count - 1) / 2.0))), UNKNOWN_ERROR
     mean = state.reported_sum / state.reported
     factor = excess(state.scatter, mean)
-    power = _answers(bank, state.scores)
     newest = state.variances[-1]
     if newest and state.variances.count(newest) == len(state.variances):
-        power /= newest * factor
+        answers *= 1.0 / math.sqrt(newest * factor)
     else:
         variances = np.array(state.variances)
         variances[variances == 0.0] = mean
-        power /= (bank.squares @ variances) * factor
+        answers /= np.sqrt((bank.squares @ variances) * factor)
+    if rho:
+        answers /= np.sqrt(bank.swell(np.array(rho)))
     if factor == 1.0:
-        return _mixed(bank, power), ""
+        return float(bank.mixed(answers)), ""
     note = f"scores scatter like {math.sqrt(factor):.2g} times the reported error"
-    return _mixed(bank, power), note
-
-
-def _answers(bank: Bank, scores: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return each filter's answer, cut at 0 and squared, in squares of the metric's units."""
-    centred = np.array(scores)
-    centred -= scores[-1]
-    answers: NDArray[np.float64] = bank.filters @ centred
-    np.maximum(answers, 0.0, out=answers)
-    answers *= answers
-    return answers
-
-
-def _mixed(bank: Bank, power: NDArray[np.float64]) -> float:
-    """Return log sum_k exp(offset_k + gain_k power_k); the exponents are cut at `_CAP`."""
-    power *= bank.gain
-    power += bank.offset
-    np.minimum(power, _CAP, out=power)
-    np.exp(power, out=power)
-    return math.log(power.sum())
+    return float(bank.mixed(answers)), note

@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from evalstop.detectors.bank import Bank, bank_at
+from evalstop.detectors.bank import bank_at
 from evalstop.detectors.scatter import (
+    CUT,
+    FIRST_CORRELATED,
+    FIRST_CORRELATION,
     FIRST_ESTIMATE,
     FIRST_EXCESS,
+    LARGEST_CORRELATION,
     LEVELS,
+    SLACK,
     SLOPES,
     TRIMMED,
     TRIMMED_LAG,
@@ -20,7 +25,8 @@ __all__ = ["statistics"]
 
 Array = NDArray[np.float64]
 
-_CAP = 600.0
+_ROWS = 1024
+"""Curves at a time: what they need fits into a processor's cache."""
 
 
 def statistics(scores: Array, variances: Array | None = None, *, first: int = 3) -> Array:
@@ -32,44 +38,52 @@ def statistics(scores: Array, variances: Array | None = None, *, first: int = 3)
             the error is estimated from the curve.
         first: evaluations before which the statistic is left at 0.
     """
+    blocks = [
+        _block(scores[start : start + _ROWS], _rows(variances, start), first)
+        for start in range(0, scores.shape[0], _ROWS)
+    ]
+    return np.concatenate(blocks) if blocks else np.zeros_like(scores)
+
+
+def _rows(variances: Array | None, start: int) -> Array | None:
+    return None if variances is None else variances[start : start + _ROWS]
+
+
+def _block(scores: Array, variances: Array | None, first: int) -> Array:
     runs, evals = scores.shape
     result = np.zeros((runs, evals))
     if variances is None:
         noise = _estimated(scores)
+        so_far = np.concatenate([np.zeros((runs, 1)), noise[:, :-1]], axis=1)
         first = max(first, FIRST_ESTIMATE)
     else:
-        noise = _excess(scores, np.cumsum(variances, axis=1))
+        so_far = np.cumsum(variances, axis=1) / np.arange(1, evals + 1)
+        noise = _excess(scores, so_far)
+    correlations = _correlations(scores, so_far)
     steady = variances is not None and bool((variances == variances[:, :1]).all())
     for count in range(first, evals + 1):
         bank = bank_at(count)
         window = slice(count - bank.span, count)
-        power = (scores[:, window] - scores[:, count - 1 : count]) @ bank.filters.T
-        np.maximum(power, 0.0, out=power)
-        power *= power
-        factor = noise[:, count - 1 : count]
+        factor, rho = noise[:, count - 1], correlations[:, count - 1]
         if variances is None:
-            freedom = (count - 1) / 2.0
-            with np.errstate(divide="ignore", invalid="ignore"):
-                power /= factor * freedom
-            np.log1p(power, out=power)
-            power *= freedom
+            variance = np.where(factor > 0.0, factor, np.inf) / (1.0 - rho)
         elif steady:
-            power /= variances[:, :1] * factor
+            variance = variances[:, 0] * factor
         else:
-            power /= (variances[:, window] @ bank.squares.T) * factor
-        result[:, count - 1] = _mixed(bank, power)
+            variance = factor
+        scaled = (scores[:, window] - scores[:, count - 1 : count]) / np.sqrt(variance)[:, None]
+        answers = scaled @ bank.filters.T
+        if variances is not None and not steady:
+            answers /= np.sqrt(variances[:, window] @ bank.squares.T)
+        correlated = rho > 0.0
+        if correlated.any():
+            answers[correlated] /= np.sqrt(bank.swell(rho[correlated]))
+        if variances is None:
+            bank.tamed(answers, (count - 1) / 2.0)
+        result[:, count - 1] = bank.mixed(answers)
     if variances is None:
         result[noise == 0.0] = 0.0
     return result
-
-
-def _mixed(bank: Bank, power: Array) -> Array:
-    power *= bank.gain
-    power += bank.offset
-    np.minimum(power, _CAP, out=power)
-    np.exp(power, out=power)
-    logs: Array = np.log(power.sum(axis=1))
-    return logs
 
 
 def _estimated(scores: Array) -> Array:
@@ -88,7 +102,7 @@ def _estimated(scores: Array) -> Array:
 
 
 def _excess(scores: Array, reported: Array) -> Array:
-    """Return `scatter.excess` after each evaluation; ``reported`` sums the variances."""
+    """Return `scatter.excess` after each evaluation; ``reported``: mean variance so far."""
     counts = np.arange(1, scores.shape[1] + 1)
     falls = np.diff(scores, axis=1)
     sizes = np.abs(falls)
@@ -96,9 +110,25 @@ def _excess(scores: Array, reported: Array) -> Array:
     turns = np.where(falls[:, 1:] * falls[:, :-1] < 0.0, smaller * smaller, 0.0)
     factor = np.ones_like(scores)
     late = slice(FIRST_EXCESS - 1, None)
-    trimmed = (np.cumsum(turns, axis=1) - np.maximum.accumulate(turns, axis=1))[
-        :, FIRST_EXCESS - 3 :
-    ]
-    chance = (reported / counts)[:, late] * (TURNS - TRIMMED / (counts[late] + TRIMMED_LAG))
-    np.maximum(1.0, trimmed / (counts[late] - 2) / chance, out=factor[:, late])
+    trimmed = np.cumsum(turns, axis=1) - np.maximum.accumulate(turns, axis=1)
+    chance = reported[:, late] * (TURNS - TRIMMED / (counts[late] + TRIMMED_LAG))
+    found = trimmed[:, FIRST_EXCESS - 3 :] / (counts[late] - 2) / chance
+    np.maximum(1.0, found, out=factor[:, late])
     return factor
+
+
+def _correlations(scores: Array, so_far: Array) -> Array:
+    """Return `scatter.correlation` after each evaluation; ``so_far``: variances known by then."""
+    counts = np.arange(1, scores.shape[1] + 1)
+    falls = np.diff(scores, axis=1)[:, FIRST_CORRELATED - 2 :]
+    hops = (scores[:, 2:] - scores[:, :-2])[:, FIRST_CORRELATED - 3 :]
+    late = slice(FIRST_CORRELATED - 1, None)
+    cut = CUT * so_far[:, late]
+    near = np.cumsum(np.minimum(falls * falls, cut), axis=1)
+    far = np.cumsum(np.minimum(hops * hops, cut), axis=1)
+    found = np.zeros_like(scores)
+    ratio = np.divide(far, near, out=np.zeros_like(far), where=near > 0.0)
+    found[:, late] = ratio - 1.0 - SLACK / np.sqrt(counts[late])
+    np.clip(found, 0.0, LARGEST_CORRELATION, out=found)
+    found[:, : FIRST_CORRELATION - 1] = 0.0
+    return found

@@ -1,16 +1,20 @@
 """How noisy a curve is, read off the curve itself in constant memory.
 
-Three running sums, none of which a rise, a cliff or one sharp peak can drive up for long:
+Running sums, none of which a rise, a cliff or one sharp peak can drive up for long:
 
 * **levels**: mean of |d_t| |d_(t-1)|, d the first differences (bipower variation: a cliff is one
   large factor beside an ordinary one);
 * **slopes**: mean of |e_t| |e_(t-2)|, e the second differences, blind to a steady rise or fall;
 * **turns**: mean of min(d_t, d_(t-1))^2 where the two differ in sign, the sharpest turn left out.
-  A curve that rises and then falls turns once, whatever its size; noise turns all the time.
+  A curve that rises and then falls turns once, whatever its size; noise turns all the time;
+* **near** and **far**: sums of d_t^2 and (x_t - x_(t-2))^2, each square cut at 18 variances (three
+  deviations of a difference). Their ratio is 1 + rho for noise of autocorrelation rho.
 
 ``estimated`` joins the first two (geometric mean) where no error is reported: trends only enlarge
 them, which errs on the safe side. ``excess`` compares the third with the reported error, and
 answers how much larger the error must be for so many turns: signal cannot enlarge it.
+``correlation`` reads rho off the fourth pair, once there are 16 scores; a rise reads as a positive
+one, again on the safe side.
 
 Reference:
     Barndorff-Nielsen, Shephard, "Power and bipower variation with stochastic volatility and
@@ -24,58 +28,26 @@ import math
 
 from msgspec import Struct
 
-__all__ = ["FIRST_ESTIMATE", "FIRST_EXCESS", "START", "Scatter", "estimated", "excess", "spread"]
-
-
-class Scatter(Struct, frozen=True, gc=False):
-    """Running sums over ``count`` scores, in squares of the metric's units.
-
-    ``fall``: newest first difference; ``bend``, ``bend_before``: the newest two absolute second
-    differences; ``sharpest``: largest term of ``turns``.
-    """
-
-    count: int = 0
-    score: float = 0.0
-    fall: float = 0.0
-    bend: float = 0.0
-    bend_before: float = 0.0
-    levels: float = 0.0
-    slopes: float = 0.0
-    turns: float = 0.0
-    sharpest: float = 0.0
-
-
-START = Scatter()
-
-
-def spread(scatter: Scatter, score: float) -> Scatter:
-    """Return the sums after one more score."""
-    count = scatter.count + 1
-    if count == 1:
-        return Scatter(1, score)
-    before = scatter.fall
-    fall = score - scatter.score
-    if count == 2:  # noqa: PLR2004 -- two scores make the first difference
-        return Scatter(2, score, fall)
-    size, size_before = abs(fall), abs(before)
-    bend = abs(fall - before)
-    turns, sharpest = scatter.turns, scatter.sharpest
-    if fall * before < 0.0:
-        turn = min(size, size_before)
-        turn *= turn
-        turns += turn
-        sharpest = max(sharpest, turn)
-    return Scatter(
-        count,
-        score,
-        fall,
-        bend,
-        scatter.bend,
-        scatter.levels + size * size_before,
-        scatter.slopes + bend * scatter.bend_before,
-        turns,
-        sharpest,
-    )
+__all__ = [
+    "CUT",
+    "FIRST_CORRELATED",
+    "FIRST_CORRELATION",
+    "FIRST_ESTIMATE",
+    "FIRST_EXCESS",
+    "LARGEST_CORRELATION",
+    "LEVELS",
+    "SLACK",
+    "SLOPES",
+    "START",
+    "TRIMMED",
+    "TRIMMED_LAG",
+    "TURNS",
+    "Scatter",
+    "correlation",
+    "estimated",
+    "excess",
+    "spread",
+]
 
 
 FIRST_ESTIMATE = 6
@@ -96,6 +68,87 @@ TURNS = 0.7808
 TRIMMED, TRIMMED_LAG = 6.4, 4.3
 """The 60 % quantile of trimmed turns / sigma^2 is `TURNS` - 6.4 / (n + 4.3): simulated, 400,000
 flat curves, n = 8..40, within 0.005. A mean of turns below it is taken to be chance."""
+
+FIRST_CORRELATED = 8
+"""Scores before the first that enters ``near`` and ``far``, plus one: a cut needs a variance."""
+
+FIRST_CORRELATION = 16
+"""Scores needed before `correlation` says anything."""
+
+CUT = 18.0
+"""Largest squared difference that counts, in variances of one evaluation."""
+
+SLACK = 0.7
+"""Subtracted from rho, over sqrt(n): half its standard deviation (1.45 / sqrt(n), simulated)."""
+
+LARGEST_CORRELATION = 0.5
+
+
+class Scatter(Struct, frozen=True, gc=False):
+    """Running sums over ``count`` scores, in squares of the metric's units.
+
+    ``fall``: newest first difference; ``bend``, ``bend_before``: the newest two absolute second
+    differences; ``sharpest``: largest term of ``turns``.
+    """
+
+    count: int = 0
+    score: float = 0.0
+    fall: float = 0.0
+    bend: float = 0.0
+    bend_before: float = 0.0
+    levels: float = 0.0
+    slopes: float = 0.0
+    turns: float = 0.0
+    sharpest: float = 0.0
+    near: float = 0.0
+    far: float = 0.0
+
+
+START = Scatter()
+
+
+def spread(scatter: Scatter, score: float, variance: float) -> Scatter:
+    """Return the sums after one more score.
+
+    Args:
+        scatter: the sums so far.
+        score: the next score.
+        variance: of one evaluation as known so far, 0.0 if it is not: only cuts ``near``, ``far``.
+    """
+    count = scatter.count + 1
+    if count == 1:
+        return Scatter(1, score)
+    before = scatter.fall
+    fall = score - scatter.score
+    if count == 2:  # noqa: PLR2004 -- two scores make the first difference
+        return Scatter(2, score, fall)
+    size, size_before = abs(fall), abs(before)
+    bend = abs(fall - before)
+    turns, sharpest = scatter.turns, scatter.sharpest
+    if fall * before < 0.0:
+        turn = min(size, size_before)
+        turn *= turn
+        turns += turn
+        sharpest = max(sharpest, turn)
+    near, far = scatter.near, scatter.far
+    if count >= FIRST_CORRELATED:
+        cut = CUT * variance
+        hop = fall + before
+        near += min(size * size, cut)
+        far += min(hop * hop, cut)
+    return Scatter(
+        count,
+        score,
+        fall,
+        bend,
+        scatter.bend,
+        scatter.levels + size * size_before,
+        scatter.slopes + bend * scatter.bend_before,
+        turns,
+        sharpest,
+        near,
+        far,
+    )
 
 
 def estimated(scatter: Scatter) -> float | None:
@@ -123,3 +176,12 @@ def excess(scatter: Scatter, variance: float) -> float:
         return 1.0
     turns = (scatter.turns - scatter.sharpest) / (count - 2)
     return max(1.0, turns / (variance * (TURNS - TRIMMED / (count + TRIMMED_LAG))))
+
+
+def correlation(scatter: Scatter) -> float:
+    """Return the autocorrelation of the noise to reckon with, 0.0 to 0.5."""
+    count = scatter.count
+    if count < FIRST_CORRELATION or scatter.near == 0.0:
+        return 0.0
+    found = scatter.far / scatter.near - 1.0 - SLACK / math.sqrt(count)
+    return min(max(found, 0.0), LARGEST_CORRELATION)
