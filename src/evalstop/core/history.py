@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from evalstop.core.kinds import with_kind
 from evalstop.core.points import EvalPoint, State, Verdict
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class History(Generic[S]):
             self.add(point)
 
     @property
+    def detector(self) -> Detector[S]:
+        """The rule that judges the curve."""
+        return self._detector
+
+    @property
     def reports(self) -> Sequence[EvalPoint]:
         """Every report taken in, in order of arrival, exact repeats left out."""
         return tuple(self._reports)
@@ -126,6 +132,8 @@ class History(Generic[S]):
                 self._best_score = score
                 self._best = point
             self._state, verdict = self._detector.step(self._state, point)
+            if verdict.state is not State.OK:
+                verdict = with_kind(verdict, self._series)
             self.verdict = verdict
             return verdict
         return self._add_out_of_line(point)
@@ -166,7 +174,7 @@ class History(Generic[S]):
         verdict = Verdict()
         for point in self._series:
             self._state, verdict = self._detector.step(self._state, point)
-        self.verdict = _unless_diverged(verdict, self._nonfinite)
+        self.verdict = _unless_diverged(with_kind(verdict, self._series), self._nonfinite)
 
 
 _Identity: TypeAlias = tuple[

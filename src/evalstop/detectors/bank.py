@@ -135,9 +135,7 @@ def _bank(span: int) -> Bank:
         filters=units * np.sqrt(gain)[:, None],
         squares=units**2,
         echoes=2.0
-        * np.stack(
-            [(units[:, lag:] * units[:, :-lag]).sum(axis=1) for lag in (1, 2, 3)], axis=1
-        ),
+        * np.stack([(units[:, lag:] * units[:, :-lag]).sum(axis=1) for lag in (1, 2, 3)], axis=1),
         gain=gain,
         offset=np.log(prior / prior.sum()) + 0.5 * np.log1p(-shrinkage),
     )

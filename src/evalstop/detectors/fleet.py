@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Fleet", "judge"]
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 class Fleet(Struct, frozen=True, kw_only=True, eq=False):
@@ -36,7 +37,7 @@ class Fleet(Struct, frozen=True, kw_only=True, eq=False):
 
     statistic: Array
     threshold: Array
-    alarm: NDArray[np.bool_]
+    alarm: Flags
     best: NDArray[np.int64]
 
     @property
@@ -73,12 +74,14 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
         alarm=np.zeros(table.shape, dtype=bool),
         best=_best(table, present),
     )
-    stepped = np.ones(table.shape[0], dtype=bool)
+    stepped: Flags = np.ones(table.shape[0], dtype=bool)
     if isinstance(detector, Scan):
         known = errors > 0.0
-        unbroken = present[:, :1].all(axis=1) & ~(present[:, 1:] & ~present[:, :-1]).any(axis=1)
-        with_error = unbroken & (known | ~present).all(axis=1)
-        without = unbroken & ~(known & present).any(axis=1)
+        broken: Flags = (present[:, 1:] & ~present[:, :-1]).any(axis=1) | ~present[:, :1].all(
+            axis=1
+        )
+        with_error = np.logical_and((known | ~present).all(axis=1), ~broken)
+        without = np.logical_not(np.logical_or((known & present).any(axis=1), broken))
         _judge_whole(detector, fleet, with_error, table, errors)
         _judge_whole(detector, fleet, without, table, None)
         stepped = ~(with_error | without)
@@ -99,7 +102,7 @@ def _errors(stderr: ArrayLike | None, table: Array) -> Array:
     return np.where(np.isfinite(errors), errors, 0.0)
 
 
-def _best(table: Array, present: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _best(table: Array, present: Flags) -> NDArray[np.int64]:
     highest = np.maximum.accumulate(np.where(present, table, -np.inf), axis=1)
     raised = present.copy()
     raised[:, 1:] &= table[:, 1:] > highest[:, :-1]
@@ -108,9 +111,7 @@ def _best(table: Array, present: NDArray[np.bool_]) -> NDArray[np.int64]:
     return best
 
 
-def _judge_whole(
-    rule: Scan, fleet: Fleet, rows: NDArray[np.bool_], table: Array, errors: Array | None
-) -> None:
+def _judge_whole(rule: Scan, fleet: Fleet, rows: Flags, table: Array, errors: Array | None) -> None:
     """Judge the ``rows`` whose evaluations follow each other without a gap."""
     if not rows.any():
         return

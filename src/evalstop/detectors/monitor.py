@@ -10,6 +10,7 @@ import numpy as np
 from evalstop.core.errors import InputError
 from evalstop.core.history import History
 from evalstop.core.points import NOT_FINITE, EvalPoint, Verdict, stderr_of_share
+from evalstop.detectors.fleet import Fleet, judge
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

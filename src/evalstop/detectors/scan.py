@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+
 import numpy as np
 from msgspec import Struct
 
 from evalstop.core.errors import SpecError
-from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.points import EvalPoint, State, Verdict, stderr_of_share
 from evalstop.detectors.bank import REACH, bank_at
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
@@ -147,9 +148,7 @@ class Scan(Struct, frozen=True, kw_only=True):
     def thresholds(self, count: int, *, known: bool) -> tuple[float, ...]:
         """Return what the statistic is compared with after evaluations 1 to ``count``."""
         first = FIRST_ALARM if known else FIRST_ESTIMATE
-        return tuple(
-            threshold(max(n, first), self.alpha, known=known) for n in range(1, count + 1)
-        )
+        return tuple(threshold(max(n, first), self.alpha, known=known) for n in range(1, count + 1))
 
     @property
     def _suspicion(self) -> float:
@@ -164,11 +163,8 @@ def reported_variance(point: EvalPoint) -> float:
     """
     if point.stderr:
         return point.stderr * point.stderr
-    share = abs(point.score)
-    if point.n_items and share <= 1.0:
-        share = (share * point.n_items + 1.0) / (point.n_items + 2.0)
-        return share * (1.0 - share) / point.n_items
-    return 0.0
+    error = stderr_of_share(abs(point.score), point.n_items)
+    return error * error if error else 0.0
 
 
 def _evidence(state: ScanState) -> tuple[float, str]:
