@@ -77,9 +77,8 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
     stepped: Flags = np.ones(table.shape[0], dtype=bool)
     if isinstance(detector, Scan):
         known = errors > 0.0
-        broken: Flags = (present[:, 1:] & ~present[:, :-1]).any(axis=1) | ~present[:, :1].all(
-            axis=1
-        )
+        resumed = np.any(present[:, 1:] & ~present[:, :-1], axis=1)
+        broken = np.logical_or(resumed, ~np.all(present[:, :1], axis=1))
         with_error = np.logical_and((known | ~present).all(axis=1), ~broken)
         without = np.logical_not(np.logical_or((known & present).any(axis=1), broken))
         _judge_whole(detector, fleet, with_error, table, errors)
