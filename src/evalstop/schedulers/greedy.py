@@ -120,9 +120,13 @@ class GreedyFill:
         found: list[int] | None = None
         for (key, _, _), size in heads:
             for number, (weight, known) in enumerate(lists):
-                # At key 0: every job past its estimate has it too, whatever its anchor.
-                lowest = (now + key / weight if falling else key) if key > 0.0 else -math.inf
-                lowest -= _SLACK * abs(lowest) if key > 0.0 else 0.0
+                if key <= 0.0:
+                    lowest = -math.inf  # past their estimate, all have key 0, whatever the anchor
+                elif key == math.inf:
+                    lowest = key
+                else:
+                    lowest = now + key / weight if falling else key
+                    lowest -= _SLACK * abs(lowest)
                 place = places[number]
                 while place and known[place - 1][0] >= lowest:
                     place -= 1
