@@ -49,13 +49,15 @@ class BackendName(StrEnum):
     LOCAL = "local"
     SLURM = "slurm"
     COMMAND = "command"
+    RAY = "ray"
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[cluster]``: who runs the jobs, and on what.
 
     Attributes:
-        backend: local, slurm or command.
+        backend: local, slurm, command or ray.
+        ray_address: dashboard of the Ray cluster, http://host:8265.
         slots: named slots of the local backend; left out, this machine's GPUs.
         scheduler: base scheduler; slurm and command place jobs themselves: native.
         poll_s: seconds between looks at the backend.
@@ -76,6 +78,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     poll_s: Annotated[float, Meta(gt=0)] | None = None
     release_timeout_s: Seconds = 30.0
     memory_floor_mib: Seconds = 500.0
+    ray_address: str = "http://127.0.0.1:8265"
     stop_command: str = ""
     list_command: str = ""
     price_per_gpu_hour: Seconds | None = None
@@ -290,7 +293,8 @@ def words_of(settings: Settings) -> str:
 def _scheduler_of(cluster: ClusterSettings) -> str:
     if cluster.scheduler:
         return cluster.scheduler
-    return "srtf-est" if cluster.backend is BackendName.LOCAL else "native"
+    ours = cluster.backend in {BackendName.LOCAL, BackendName.RAY}
+    return "srtf-est" if ours else "native"
 
 
 def make_policy(settings: Settings) -> EvalStop:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from evalstop.backends.command import CommandBackend, CommandTemplate
 from evalstop.backends.local import LocalBackend
 from evalstop.backends.local.nvml import gpu_names, memory_in_use_mib
+from evalstop.backends.ray import RayBackend
 from evalstop.backends.slurm import SlurmBackend, SlurmClient
 from evalstop.config.rules import RULES
 from evalstop.config.settings import BackendName, Settings, make_policy, words_of
@@ -132,6 +133,8 @@ def open_backend(settings: Settings, folder: Path) -> Backend:
                 living=living,
                 release_limit_s=cluster.release_timeout_s,
             )
+        case BackendName.RAY:
+            return RayBackend(cluster.ray_address, release_timeout_s=cluster.release_timeout_s)
         case BackendName.LOCAL:
             slots = cluster.slots
             devices = gpu_names() if slots is None else tuple(map(str, range(slots)))
