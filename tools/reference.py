@@ -1,4 +1,4 @@
-"""The pages of the reference that come from the code: commands, rules and packages.
+"""The pages of the reference that come from the code: commands, rules, settings, packages.
 
 A hook of mkdocs (see mkdocs.yml): the pages exist in the built documentation only, so that none of
 them can be stale and no package, command or option can be forgotten.
@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
 import typer
 from mkdocs.structure.files import File
 
 from evalstop.cli.commands import COMMANDS, application
 from evalstop.config.rules import RULES
+from evalstop.config.schedulers import SCHEDULERS
+from evalstop.config.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,6 +83,64 @@ Written `NAME[:key=value[,key=value...]]` everywhere: on the command line, in TO
     yield from entries(RULES)
 
 
+def schedulers() -> Iterator[str]:
+    """Yield the page of base schedulers."""
+    yield """# Schedulers
+
+Written as rules are: `NAME[:key=value[,key=value...]]`, for `evalstop simulate --scheduler`, for
+`scheduler` in the platform's settings, and in Python (`evalstop.parse_scheduler`).
+"""
+    yield from entries(SCHEDULERS)
+
+
+def settings() -> Iterator[str]:
+    """Yield the page of the platform's settings."""
+    yield """# Settings
+
+What can stand in `evalstop.toml`, which `evalstop up` and `evalstop doctor` read. Everything has a
+default; a name that is not known here is refused, with its line.
+"""
+    for field in msgspec.structs.fields(Settings):
+        many = isinstance(field.default, tuple)
+        group = get_args(field.type)[0] if many else field.type
+        heading = f"[[{field.name}]]" if many else f"[{field.name}]"
+        doc = inspect.getdoc(group) or ""
+        lead, _, attributes = doc.partition("Attributes:")
+        yield f"\n## {heading}\n\n{sentence(lead.partition(':')[2].strip())}\n"
+        yield "\n| Setting | Default | |\n|---|---|---|\n"
+        told = explained(attributes)
+        for one in msgspec.structs.fields(group):
+            value = one.default_factory() if callable(one.default_factory) else one.default
+            default = "required" if one.required else f"`{toml(value)}`"
+            yield f"| `{one.name}` | {default} | {cell(told.get(one.name, ''))} |\n"
+
+
+def sentence(text: str) -> str:
+    """Return ``text`` with a capital at its start."""
+    return text[:1].upper() + text[1:]
+
+
+def explained(attributes: str) -> dict[str, str]:
+    """Return what a docstring's list of attributes says of each; several may share a line."""
+    told: dict[str, str] = {}
+    for names, text in re.findall(
+        r"^    (\w[\w, ]*): (.+(?:\n {5,}.+)*)", attributes, re.MULTILINE
+    ):
+        told |= {name.strip(): text for name in names.split(",")}
+    return told
+
+
+def toml(value: object) -> str:
+    """Return a default as it would be written."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if value is None:
+        return "none"
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
 def entries(table: Mapping[str, Entry]) -> Iterator[str]:
     """Yield the sections of a table of named things."""
     for entry in table.values():
@@ -118,6 +180,8 @@ def pages() -> dict[str, tuple[str, str]]:
     made = {
         "reference/commands.md": ("Commands", "".join(commands())),
         "reference/rules.md": ("Rules", "".join(rules())),
+        "reference/schedulers.md": ("Schedulers", "".join(schedulers())),
+        "reference/settings.md": ("Settings", "".join(settings())),
     }
     for name, text in packages():
         made[f"reference/packages/{name}.md"] = (name, text)
