@@ -20,6 +20,7 @@ PAPER = Scenario(
     ),
     noise=Noise(sigma=0.035),
     evals=Evals(count=10),
+    arrivals=Arrivals(load=1.15),
     signals=Signals(loss_rate=(3.0, 27.0)),
 )
 """RLHF-heavy, the paper's experiment: few evaluations, little noise, healthy runs still rise."""
