@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Backend",
     "CanAnnotate",
+    "CanHearEnd",
     "CanHold",
     "CanPreempt",
     "CanRequestSave",
@@ -214,6 +215,15 @@ class CanSubmit(Protocol):
 
     def submit(self, job: JobSpec, launch: Launch) -> str:
         """Hand the job to the backend's queue; return the id that its listing will show."""
+        ...
+
+
+@runtime_checkable
+class CanHearEnd(Protocol):
+    """A backend whose jobs somebody else starts and ends: it has to be told of both."""
+
+    def ended(self, job: str, exit_code: int | None = None) -> None:
+        """Hear that a job is over; an unknown one is no error."""
         ...
 
 

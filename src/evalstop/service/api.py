@@ -62,6 +62,12 @@ class CheckpointIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     checkpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
+class EndIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The end of a job that somebody else runs; no exit code where none is known."""
+
+    exit_code: Annotated[int, msgspec.Meta(ge=-255, le=255)] | None = None
+
+
 class OrderIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A person's order; ``for_s`` bounds a snooze."""
 
@@ -265,6 +271,8 @@ def _reports(platform: Platform, gate: Gate) -> APIRouter:
         if known is not None:
             return known
         batch = await _read(request, EvalBatch)
+        if platform.has_folder(job):
+            await asyncio.to_thread(platform.secure, job, batch.evals)
         entries = await asyncio.wrap_future(platform.report(job, batch.evals))
         response = _json(platform.answer(job, len(batch.evals), entries))
         answers.put(job, key, response)
@@ -284,6 +292,14 @@ def _reports(platform: Platform, gate: Gate) -> APIRouter:
         gate.admit(request, Right.REPORT, job)
         one = await _read(request, CheckpointIn)
         await asyncio.to_thread(platform.report_checkpoint, job, one.step, one.checkpoint)
+        return _json({"accepted": 1})
+
+    @router.post("/jobs/{job}/ended", openapi_extra=_body(EndIn))
+    async def ended(request: Request, job: Job) -> Response:
+        """Report that a job is over which another scheduler runs (the command backend)."""
+        gate.admit(request, Right.REPORT, job)
+        one = await _read(request, EndIn)
+        await asyncio.to_thread(platform.ended, job, one.exit_code)
         return _json({"accepted": 1})
 
     return router

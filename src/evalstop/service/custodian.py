@@ -16,7 +16,7 @@ from evalstop.service.carry_out import launch_of
 from evalstop.service.explain import sign_of_job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from evalstop.core.events import Event
     from evalstop.custody import Found
@@ -61,6 +61,7 @@ class Custodian:
         self._known: dict[str, dict[str, tuple[float, ...]]] = {}
         self._refused: dict[str, str] = {}
         self._soon: set[str] = set()
+        self._taking = threading.Lock()
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -83,7 +84,7 @@ class Custodian:
 
     def look_soon(self, job: str) -> None:
         """Look at a job before its turn: it has just reported."""
-        if self._folders.get(job, Path()) is not None:
+        if self.folder_of(job) is not None:
             self._soon.add(job)
             self._wake.set()
 
@@ -118,35 +119,56 @@ class Custodian:
     def look(self, job: str) -> None:
         """Take new whole checkpoints of a job into custody, log them, and let losers go."""
         assert self._controller is not None
+        folder = self.folder_of(job)
+        record = self._controller.ledger.jobs.get(job)
+        if folder is None or record is None:
+            return
+        taken = [self._take(job, record, found) for found in find(folder)]
+        if any(taken):
+            self.let_go(job, record)
+
+    def folder_of(self, job: str) -> Path | None:
+        """Return where a job writes its checkpoints, None where that is not known."""
+        assert self._controller is not None
+        if job not in self._controller.ledger.jobs:
+            return None
         if job not in self._folders:
             launch = launch_of(self._documents, job)
             folder = None if launch is None or not launch.checkpoints else Path(launch.checkpoints)
             self._folders[job] = folder
-        folder = self._folders[job]
+        return self._folders[job]
+
+    def secure(self, job: str, steps: Collection[int]) -> None:
+        """Take the checkpoints of these steps into custody before their scores are answered.
+
+        Whoever reports a score says that its checkpoint is written: it need not settle. So the
+        best score that a reporter was ever answered for is backed, whatever happens next.
+        """
+        assert self._controller is not None
+        folder = self.folder_of(job)
         record = self._controller.ledger.jobs.get(job)
         if folder is None or record is None:
             return
-        changed = False
         for found in find(folder):
-            changed |= self._take(job, record, found)
-        if changed:
-            self.let_go(job, record)
+            if found.step in steps:
+                self._take(job, record, found, settled=True)
 
-    def _take(self, job: str, record: JobRecord, found: Found) -> bool:
-        known = self._known.setdefault(job, {})
-        try:
-            state = _state(Path(found.path))
-            if known.get(found.name) == state:
+    def _take(self, job: str, record: JobRecord, found: Found, *, settled: bool = False) -> bool:
+        with self._taking:
+            known = self._known.setdefault(job, {})
+            try:
+                state = _state(Path(found.path))
+                if known.get(found.name) == state:
+                    return False
+                changed_ago = time.time() - inspect(Path(found.path)).changed_at
+                if changed_ago < self._settle_s and not settled:
+                    return False
+                self._store.pin(job, found.step, found.path)
+            except (TornCheckpointError, OSError) as error:
+                self._refused[job] = str(error)
                 return False
-            changed_ago = time.time() - inspect(Path(found.path)).changed_at
-            if changed_ago < self._settle_s:
-                return False
-            self._store.pin(job, found.step, found.path)
-        except (TornCheckpointError, FileNotFoundError) as error:
-            self._refused[job] = str(error)
-            return False
-        self._refused.pop(job, None)
-        known[found.name] = state
+            self._refused.pop(job, None)
+            known[found.name] = state
         if record.saved.get(found.step) != found.name:
             self._log_saved(job, found)
         return True

@@ -118,6 +118,10 @@ class Dispatcher:
         """Call ``hear`` whenever a command has reached the backend; it must be quick."""
         self._when_done = hear
 
+    def poke(self) -> None:
+        """Have the backend looked at soon: something is known to have happened there."""
+        self._when_done()
+
     def carried_out(self) -> dict[str, bool]:
         """Return the keys of errands that the backend has, as of now."""
         return dict(self._done)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,9 +25,9 @@ from evalstop.core.events import (
     LossReported,
     OperatorCommanded,
 )
-from evalstop.core.job import Outcome, Phase
+from evalstop.core.job import JobSpec, Outcome, Phase
 from evalstop.policies.evalstop import Watch
-from evalstop.ports import Backend, CanHold, CanSubmit, EventStore, Order, SnapshotStore
+from evalstop.ports import Backend, CanHearEnd, CanHold, CanSubmit, EventStore, Order, SnapshotStore
 from evalstop.service.carry_out import LAUNCH, BackendCarryOut, launch_of
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
@@ -55,6 +56,9 @@ _log = logging.getLogger(__name__)
 
 CONFIGURE = "configure"
 """The operator command under which a configuration that took effect is logged."""
+
+LISTED_S = 3.0
+"""Seconds to wait until a backend that queues jobs itself lists a new one."""
 
 ANSWER_S = 30.0
 """Seconds a caller waits for the controller."""
@@ -92,6 +96,7 @@ class Platform:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        self._submitting = threading.Lock()
 
     @property
     def controller(self) -> Controller:
@@ -113,32 +118,41 @@ class Platform:
         job = submission.id or f"job-{secrets.token_hex(4)}"
         spec, launch = spec_of(submission, job), launch_of_submission(submission)
         backend = self.parts.backend
-        if isinstance(backend, CanSubmit):
-            if launch is None:
-                message = "this backend runs jobs itself: give a command"
-                raise InputError(message)
-            return backend.submit(spec, launch)
-        if launch is None:
-            message = "expected a command to run (this backend starts jobs itself)"
+        if not launch.command and not isinstance(backend, CanHearEnd):
+            message = "expected a command: what is to be run?"
             raise InputError(message)
-        record = self.controller.ledger.jobs.get(job)
-        if record is not None:
-            message = f"a job {job!r} is known already: choose another id"
-            raise ConflictError(message)
-        self.parts.documents.put(LAUNCH, job, msgspec.json.encode(launch))
-
-        def build(situation: Situation) -> Sequence[Event]:
-            if job in situation.ledger.jobs:
-                message = f"a job {job!r} is known already: choose another id"
-                raise ConflictError(message)
-            total = situation.view.total_gpus
-            if spec.gpus > total:
-                message = f"job {job!r} asks for {spec.gpus} GPUs, the cluster has {total}"
-                raise InputError(message)
-            return [JobSubmitted(time=situation.now, job=spec)]
-
-        self._wait(self.controller.ask(build))
+        if isinstance(backend, CanSubmit):
+            job = backend.submit(spec, launch)
+            self._until_known(job)
+            return job
+        with self._submitting:  # a refused namesake must not put its launch in place of the first's
+            if job in self.controller.ledger.jobs:
+                raise ConflictError(_namesake(job))
+            self.parts.documents.put(LAUNCH, job, msgspec.json.encode(launch))
+            self._wait(self.controller.ask(lambda situation: _submitted(situation, spec)))
         return job
+
+    def _until_known(self, job: str) -> None:
+        """Wait a little until a backend that queues jobs itself has listed one."""
+        self.parts.carry_out.dispatcher.poke()
+        deadline = time.monotonic() + LISTED_S
+        while job not in self.controller.ledger.jobs and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def ended(self, job: str, exit_code: int | None) -> None:
+        """Hear that a job is over, from whoever runs it.
+
+        Raises:
+            UnknownJobError: if there is no such job.
+            ConflictError: if the backend sees ends itself.
+        """
+        self.record(job)
+        backend = self.parts.backend
+        if not isinstance(backend, CanHearEnd):
+            message = "the backend sees itself when jobs end: nothing needs to be said"
+            raise ConflictError(message)
+        backend.ended(job, exit_code)
+        self.parts.carry_out.dispatcher.poke()
 
     def job_token(self, job: str) -> str:
         """Return the token with which a job reports on itself."""
@@ -189,6 +203,14 @@ class Platform:
         return shown
 
     # -- reports
+
+    def has_folder(self, job: str) -> bool:
+        """Return whether a job's checkpoints are looked after."""
+        return self.parts.custodian.folder_of(job) is not None
+
+    def secure(self, job: str, reports: Sequence[EvalIn]) -> None:
+        """Take the checkpoints of reported steps into custody; before the report is taken in."""
+        self.parts.custodian.secure(job, {report.step for report in reports})
 
     def report(self, job: str, reports: Sequence[EvalIn]) -> Future[list[Entry]]:
         """Take in evaluations of one job; the future is fulfilled when they are durable.
@@ -412,6 +434,20 @@ class Platform:
                 message = f"job {job!r} is {shown['phase']} after {within_s:g} s, not in {phases}"
                 raise EvalStopError(message)
             time.sleep(0.02)
+
+
+def _namesake(job: str) -> str:
+    return f"a job {job!r} is known already: choose another id"
+
+
+def _submitted(situation: Situation, spec: JobSpec) -> Sequence[Event]:
+    if spec.id in situation.ledger.jobs:
+        raise ConflictError(_namesake(spec.id))
+    total = situation.view.total_gpus
+    if spec.gpus > total:
+        message = f"job {spec.id!r} asks for {spec.gpus} GPUs, the cluster has {total}"
+        raise InputError(message)
+    return [JobSubmitted(time=situation.now, job=spec)]
 
 
 def _known(jobs: Mapping[str, JobRecord], job: str) -> JobRecord:

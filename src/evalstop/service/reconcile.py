@@ -184,6 +184,9 @@ def _own_outcome(report: JobReport) -> Outcome:
 
 
 def _is_stray(record: JobRecord, report: JobReport) -> bool:
-    """Whether a job runs again that was stopped, or one of ours that the log says is over."""
+    """Whether a job runs again that was stopped, or one of ours that the log says is over.
+
+    What its owner cancelled and requeued in a cluster of its own is not ours to end.
+    """
     ours = record.starts > 0 and report.spec is None
-    return ours or record.outcome in {Outcome.STOPPED_BY_POLICY, Outcome.CANCELLED}
+    return ours or record.stop is not None

@@ -7,6 +7,7 @@ score that is not a number. Scores are turned so that higher is better, once, he
 from __future__ import annotations
 
 import re
+from signal import Signals
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -25,6 +26,7 @@ Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 _DIRECTIONS = {"max", "min"}
+_SIGNALS = {one.name for one in Signals}
 
 
 class Submission(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -169,22 +171,20 @@ def spec_of(submission: Submission, job: str) -> JobSpec:
     )
 
 
-def launch_of_submission(submission: Submission) -> Launch | None:
-    """Return how the job is run, None for one that runs elsewhere.
+def launch_of_submission(submission: Submission) -> Launch:
+    """Return how the job is run; without command, for one that runs elsewhere.
 
     Raises:
-        InputError: if the checkpoint folder is not an absolute path.
+        InputError: if a folder is not an absolute path, or the save signal is none.
     """
     for name in ("checkpoints", "cwd"):
         path = getattr(submission, name)
         if path and not path.startswith("/"):
             message = f"{name} must be an absolute path, but got {path!r}"
             raise InputError(message)
-    if submission.save_signal and not re.fullmatch(r"SIG[A-Z0-9]+", submission.save_signal):
+    if submission.save_signal and submission.save_signal not in _SIGNALS:
         message = f"save_signal must be a name like 'SIGUSR1', but got {submission.save_signal!r}"
         raise InputError(message)
-    if not submission.command:
-        return None
     return Launch(
         command=tuple(submission.command),
         cwd=submission.cwd,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -17,6 +19,7 @@ from evalstop.policies.modes import Mode
 from evalstop.service.api import MOST_BYTES, create_app
 from evalstop.service.serve import start
 from evalstop.service.tokens import Principal, Scope
+from evalstop.testing.custody import write_checkpoint
 
 SETTINGS = Settings(
     cluster=ClusterSettings(slots=2, scheduler="fifo", poll_s=0.02),
@@ -280,3 +283,31 @@ def test_a_job_is_told_where_to_report(client):
     url, job, token = client.get("/jobs/a/output").text.split()
     assert (url, job) == ("http://127.0.0.1:1", "a")
     assert client.running.tokens.find(token).job == "a"
+
+
+def test_a_score_is_answered_only_when_its_checkpoint_is_in_custody(client, tmp_path):
+    out = tmp_path / "out"
+    client.submit("a", checkpoints=str(out))
+    client.until("a", "running")
+    for step in range(1, 6):
+        path = write_checkpoint(out, step)
+        client.post("/jobs/a/evals", evals(1.0 - 0.1 * step, first=step))
+        shutil.rmtree(path)  # the trainer's rotation, at its worst
+        best = client.get("/jobs/a/best").json()
+        assert best["backed"]
+        assert best["best_saved"] == {"step": 1, "score": 0.9}
+        assert (Path(best["path"]) / "model.safetensors").exists()
+        if client.get("/jobs/a").json()["stop"]:
+            break
+    record = client.get("/jobs/a/explain").json()["decisions"][0]
+    assert record["best"]["checkpoint"] == "checkpoint-1"
+
+
+def test_a_torn_checkpoint_does_not_keep_a_report_out(client, tmp_path):
+    out = tmp_path / "out"
+    client.submit("a", checkpoints=str(out))
+    path = write_checkpoint(out, 1)
+    (path / "model.safetensors").write_bytes(b"torn")
+    assert client.post("/jobs/a/evals", evals(0.5)).json()["accepted"] == 1
+    best = client.get("/jobs/a/best").json()
+    assert (best["backed"], best["path"]) == (False, None)
