@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 NEEDS = {
+    "ray": ["src/evalstop/client/ray.py"],
+    "lightning": ["src/evalstop/client/lightning.py"],
     "trl": [
         "src/evalstop/client/torch.py",
         "src/evalstop/client/transformers.py",
