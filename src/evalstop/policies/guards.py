@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from evalstop.core.actions import Action, Advise, RequestEval, RequestSave, Stop, WakeAt
 from evalstop.core.errors import InputError
 from evalstop.core.events import Event, JobEnded, OperatorCommanded, TimerFired
-from evalstop.core.job import JobView, Phase
+from evalstop.core.job import JobView, Outcome, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -112,7 +111,11 @@ class Warn:
 
 
 class Budget:
-    """At most ``stops`` stops a tenant in any ``per_s`` seconds; the next alarm asks again.
+    """At most ``stops`` stops a tenant in any ``per_s`` seconds; what is beyond is said, once.
+
+    A stop is counted once a job, however often its alarm returns, and given back if the job ends
+    in another way. So a log written in observe mode, replayed under a policy that would have
+    stopped its jobs, leaves the budget as it was.
 
     Args:
         stops: stops a tenant, >= 0.
@@ -126,26 +129,38 @@ class Budget:
             raise InputError(msg)
         self._stops = stops
         self._per_s = per_s
-        self._spent: dict[str, deque[float]] = {}
+        self._spent: dict[str, dict[str, float]] = {}
+        self._told: set[str] = set()
 
     def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
         """Let the stop pass if the tenant's budget allows; people's orders are not counted."""
         if stop.author != "policy":
             return (stop,)
-        spent = self._spent.setdefault(view.jobs[stop.job].tenant, deque())
-        while spent and spent[0] <= view.now - self._per_s:
-            spent.popleft()
-        if len(spent) >= self._stops:
+        tenant = view.jobs[stop.job].tenant
+        spent = self._spent.setdefault(tenant, {})
+        for job in [job for job, at in spent.items() if at <= view.now - self._per_s]:
+            del spent[job]
+        if stop.job in spent or len(spent) < self._stops:
+            spent[stop.job] = view.now
+            return (stop,)
+        if stop.job in self._told:
             return ()
-        spent.append(view.now)
-        return (stop,)
+        self._told.add(stop.job)
+        note = f"budget: {self._stops} stops a tenant in {self._per_s:g} s are used up; asks again"
+        return (Advise(job=stop.job, action=stop, note=note),)
 
     def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: ARG002 -- the port
-        """Nothing to hear."""
+        """Give back what was not used: the job ended in another way."""
+        if isinstance(event, JobEnded):
+            self._told.discard(event.job)
+            if event.outcome is not Outcome.STOPPED_BY_POLICY:
+                for spent in self._spent.values():
+                    spent.pop(event.job, None)
         return ()
 
     def withdraw(self, job: str) -> None:
-        """Nothing is held."""
+        """Tell again if the alarm returns."""
+        self._told.discard(job)
 
 
 class Protect:

@@ -261,6 +261,28 @@ def test_a_budget_is_a_tenants_and_refills_with_time():
     assert stops(cluster.report(0.6, name="b", start=5)) == ["b"]
 
 
+def test_a_stop_over_the_budget_is_told_once():
+    cluster = Cluster(Budget(stops=0))
+    cluster.submit()
+    (advice,) = cluster.report(*FALLING)
+    assert isinstance(advice, Advise)
+    assert "budget: 0 stops a tenant" in advice.note
+    assert cluster.report(0.6, start=5) == []
+
+
+def test_a_log_of_observe_mode_spends_no_budget_of_enforce_mode():
+    """Each alarm of a watched job was a stop to the budget: ten, and nothing was stopped."""
+    budget = Budget(stops=2, per_s=1e9)
+    cluster = Cluster(Chain([budget, Observe()]))
+    for name in ("a", "b", "c"):
+        cluster.submit(name)
+        cluster.report(*FALLING, 0.6, 0.5, 0.4, 0.3, name=name)
+        cluster.tell(JobEnded(time=cluster.now, job=name))
+    cluster.policy.guard = budget  # the settings say enforce now
+    cluster.submit("d")
+    assert stops(cluster.report(*FALLING, name="d")) == ["d"]
+
+
 PROTECTED = [
     ({"labels": {"evalstop": "off"}}, {}),
     ({"tenant": "vip"}, {"tenants": ["vip"]}),

@@ -20,7 +20,7 @@ PREFIX = "evalstop:"
 KEYS = {
     "metric": "name of the score that is watched",
     "direction": "max where a higher score is better, min where a lower one is",
-    "rule": "a rule of its own, as `evalstop rules` writes it",
+    "rule": "a label that [[rules]] in the settings can select by",
     "job_type": "rlhf, dpo, lora, other, or whatever the rules name",
     "tenant": "who pays; the Slurm account, else the user, where it is not said",
     "checkpoints": "directory of the job's checkpoints",
