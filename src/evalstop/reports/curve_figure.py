@@ -104,6 +104,8 @@ def _score(point: EvalPoint) -> float:
 def _frame(series: Series, points: Sequence[EvalPoint]) -> _Frame:
     reaches = [(series.raw(point.score), point.stderr or 0.0) for point in points]
     low, high = min(s - e for s, e in reaches), max(s + e for s, e in reaches)
+    if min(score for score, _ in reaches) >= 0.0:
+        low = max(0.0, low)  # a band may reach below what a share can be; the axis need not
     steps = [point.step for point in points]
     return _Frame(min(steps), max(steps), low, high)
 

@@ -169,7 +169,7 @@ def judge(series: Series, named: NamedRule, spec: str) -> Replayed:
         statistic=verdict.statistic,
         threshold=verdict.threshold,
         state=verdict.state.value,
-        reason=_reason(series, verdict),
+        reason=_reason(series, verdict, named),
         note=_note(series, watch, named),
         skipped_points=(*series.skipped, *repeats, *_not_finite(points)),
     )
@@ -269,9 +269,11 @@ def _regret(finite: Sequence[EvalPoint], at_stop: EvalPoint | None) -> float:
     return max(0.0, max(comparable, default=at_stop.score) - at_stop.score)
 
 
-def _reason(series: Series, verdict: Verdict) -> str:
+def _reason(series: Series, verdict: Verdict, named: NamedRule) -> str:
     if series.partial:
         return f"partial history, never a reason to stop: {series.partial}"
+    if isinstance(named.rule, Never):
+        return f"nothing is stopped: no rule for job type {series.job_type}"
     if math.isfinite(verdict.best_score):
         verdict = altered(verdict, best_score=series.raw(verdict.best_score))
     return verdict.reason

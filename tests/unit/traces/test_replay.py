@@ -199,6 +199,7 @@ def test_the_type_of_job_chooses_the_rule_of_a_map():
     }
     assert fired == {"grpo": True, "dpo": False, "sft": False}
     report = replay_series([series(scores, job_type="sft")], [PAPER])
+    assert report.results[0].reason == "nothing is stopped: no rule for job type sft"
     assert "no rule for job type 'sft'" in report.warnings[0]
 
 
