@@ -138,6 +138,33 @@ class History(Generic[S]):
             return verdict
         return self._add_out_of_line(point)
 
+    def absorb(self, point: EvalPoint) -> None:
+        """Take in one report whose verdict nobody asks for; the next `add` is as ever.
+
+        Cheaper than `add` where the detector can go on without judging (its own ``absorb``): for
+        replaying what is known to raise no alarm. `verdict` stays the one of the last `add`.
+        """
+        go_on = getattr(self._detector, "absorb", None)
+        if (
+            go_on is None
+            or point.step <= self._last_step
+            or not math.isfinite(point.score)
+            or point.attempt != self._attempt
+            or point.epoch_key != self._epoch
+        ):
+            self.add(point)
+            return
+        self._last_step = point.step
+        self._nonfinite = 0
+        self._reports.append(point)
+        if self._seen is not None:
+            self._seen.add(_identity(point))
+        self._series.append(point)
+        if point.score > self._best_score:
+            self._best_score = point.score
+            self._best = point
+        self._state = go_on(self._state, point)
+
     def _add_out_of_line(self, point: EvalPoint) -> Verdict:
         if self._seen is None:
             self._seen = {_identity(known) for known in self._reports}

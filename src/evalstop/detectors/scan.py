@@ -110,12 +110,17 @@ class Scan(Struct, frozen=True, kw_only=True):
 
     def step(self, state: ScanState, point: EvalPoint) -> tuple[ScanState, Verdict]:
         """Listen to the curve with one more evaluation."""
+        state = self.absorb(state, point)
+        return state, self._verdict(state)
+
+    def absorb(self, state: ScanState, point: EvalPoint) -> ScanState:
+        """Return the state that `step` would, without the verdict, which costs most of it."""
         variance = reported_variance(point)
         peak = raised(state.peak, point)
         reported = state.reported + 1 if variance else state.reported
         reported_sum = state.reported_sum + variance
         so_far = reported_sum / reported if reported else estimated(state.scatter) or 0.0
-        state = ScanState(
+        return ScanState(
             peak,
             spread(state.scatter, point.score, so_far),
             (*state.scores[1 - REACH :], point.score),
@@ -123,6 +128,8 @@ class Scan(Struct, frozen=True, kw_only=True):
             reported,
             reported_sum,
         )
+
+    def _verdict(self, state: ScanState) -> Verdict:
         count = state.scatter.count
         known = state.reported > 0
         first = FIRST_ALARM if known else FIRST_ESTIMATE
@@ -136,12 +143,12 @@ class Scan(Struct, frozen=True, kw_only=True):
             verdict_state = State.ALARM
         elif statistic >= threshold(max(count, first), self._suspicion, known=known):
             verdict_state = State.SUSPECT
-        return state, Verdict(
+        return Verdict(
             state=verdict_state,
             statistic=statistic,
             threshold=limit,
-            best_step=peak.best_step,
-            best_score=peak.best_score,
+            best_step=state.peak.best_step,
+            best_score=state.peak.best_score,
             note=note,
         )
 

@@ -25,6 +25,7 @@ from evalstop.detectors.never import Never
 from evalstop.policies.baselines import LossPlateau, StopAt
 from evalstop.policies.evalstop import Watch
 from evalstop.policies.rules import NamedRule, Rules
+from evalstop.traces.quiet import quiet_evaluations
 from evalstop.traces.results import Replay, Replayed, RuleSummary, SourceError, summarise
 from evalstop.traces.selection import select
 from evalstop.traces.series import Direction, Series, SkippedPoint
@@ -119,7 +120,12 @@ def replay_series(series: Sequence[Series], rules: Iterable[Rules]) -> Replay:
         spec = rule.spec or repr(rule)
         if spec in summary:
             continue
-        of_rule = [judge(one, rule.named(one.job_type), spec) for one in series]
+        named = [rule.named(one.job_type) for one in series]
+        quiet = quiet_evaluations(series, [one.rule for one in named])
+        of_rule = [
+            judge(one, by_type, spec, quiet=silent)
+            for one, by_type, silent in zip(series, named, quiet, strict=True)
+        ]
         results += of_rule
         summary[spec] = summarise(of_rule)
         if spec != "none":
@@ -134,8 +140,15 @@ def replay_series(series: Sequence[Series], rules: Iterable[Rules]) -> Replay:
     )
 
 
-def judge(series: Series, named: NamedRule, spec: str) -> Replayed:
-    """Return what one rule would have done to one run."""
+def judge(series: Series, named: NamedRule, spec: str, *, quiet: int = 0) -> Replayed:
+    """Return what one rule would have done to one run.
+
+    Args:
+        series: the run.
+        named: the rule for its type.
+        spec: what the rule is called in the result.
+        quiet: how many evaluations are known to raise no alarm; see `quiet_evaluations`.
+    """
     points, repeats = _in_order(series.points)
     finite = [point for point in points if math.isfinite(point.score)]
     last_step = max((point.step for point in points), default=0)
@@ -143,7 +156,7 @@ def judge(series: Series, named: NamedRule, spec: str) -> Replayed:
     events = _events(series, points, with_losses=watch.judge is not None)
     alarm = None
     if not series.partial:
-        alarm = first_alarm(watch, events, _job(series, last_step))
+        alarm = first_alarm(watch, events, _job(series, last_step), quiet=quiet)
     verdict = watch.verdict if alarm is None else alarm.verdict
     stop = None if alarm is None else _stop_point(events, alarm.event, finite)
     best = _best(finite)
@@ -176,11 +189,21 @@ def judge(series: Series, named: NamedRule, spec: str) -> Replayed:
 
 
 def first_alarm(
-    watch: Watch, events: Iterable[EvalReported | LossReported], job: JobView
+    watch: Watch,
+    events: Iterable[EvalReported | LossReported],
+    job: JobView,
+    *,
+    quiet: int = 0,
 ) -> Alarm | None:
-    """Feed events to a job's watch, as EvalStop does, until its rule fires."""
+    """Feed events to a job's watch, as EvalStop does, until its rule fires.
+
+    The first ``quiet`` events are evaluations that are known to raise no alarm.
+    """
     jobs = {job.id: job}
     for number, event in enumerate(events):
+        if number < quiet and isinstance(event, EvalReported):
+            watch.history.absorb(event.point)
+            continue
         verdict = watch.hear(event, jobs)
         if verdict.alarm:
             return Alarm(number, verdict)
