@@ -165,7 +165,7 @@ class Soak:
 
     def persistently(self, ask: Any) -> Any:  # noqa: ANN401 -- whatever is asked
         """Ask until somebody answers."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             try:
                 return ask()
@@ -197,13 +197,18 @@ class Soak:
             )
         )  # fmt: skip
 
-    def run(self, seconds: float) -> None:
-        """Kill at random until the time is over, then let the rest finish."""
+    def run(self, seconds: float, *, at_least: int = 0) -> None:
+        """Kill at random until the time is over, then let the rest finish.
+
+        Args:
+            seconds: how long to kill.
+            at_least: kills to make, even if the time is over by then.
+        """
         self.up()
         self.persistently(lambda: self.remote.get("/cluster"))
         deadline = time.monotonic() + seconds
         waiting = list(self.jobs.items())
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or self.kills < at_least:
             for job, kind in waiting[:3]:
                 self.submit(job, kind)
             del waiting[:3]
@@ -211,7 +216,7 @@ class Soak:
             self.kill()
         for job, kind in waiting:
             self.submit(job, kind)
-        patience = time.monotonic() + 30 + 3 * len(self.jobs)
+        patience = time.monotonic() + 120 + 3 * len(self.jobs)
         while time.monotonic() < patience:
             jobs = self.persistently(lambda: self.remote.get("/jobs?limit=10000"))["jobs"]
             if len(jobs) == len(self.jobs) and all(job["outcome"] for job in jobs):

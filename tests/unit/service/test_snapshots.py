@@ -209,6 +209,6 @@ def test_snapshots_are_made_in_another_process(tmp_path, monkeypatch):
     monkeypatch.setattr(snapshotter, "_LOOK_EVERY_S", 0.01)
     keeper = SnapshotKeeper(Opened(tmp_path), store.last_sequence, since=0, every=5)
     keeper.start()
-    eventually(lambda: Snapshots(tmp_path / "snapshots", "x").newest() is not None, 30.0)
+    eventually(lambda: Snapshots(tmp_path / "snapshots", "x").newest() is not None, 120.0)
     keeper.close()
     assert Snapshots(tmp_path / "snapshots", "x").newest_sequence() == 10
