@@ -40,7 +40,7 @@ def server(store):
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     address = f"http://127.0.0.1:{port}"
-    for _ in range(600):
+    for _ in range(3000):  # it takes half a minute to start, more on a busy machine
         try:
             urllib.request.urlopen(f"{address}/health", timeout=1)
             break

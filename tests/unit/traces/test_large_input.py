@@ -1,4 +1,4 @@
-"""A million evaluations are read and replayed, in one run or in ten thousand."""
+"""A million evaluations of one run, and ten thousand runs, are read and replayed."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,12 +8,9 @@ import pytest
 from evalstop.config.rules import parse_rule
 from evalstop.traces.replay import replay
 
-MILLION = 1_000_000
 
-
-@pytest.mark.parametrize("runs", [1, 10_000])
-def test_a_million_evaluations(tmp_path, runs):
-    evals = MILLION // runs
+@pytest.mark.parametrize(("runs", "evals"), [(1, 1_000_000), (10_000, 20)])
+def test_large_tables_are_read_and_replayed(tmp_path, runs, evals):
     scores = np.minimum(np.arange(evals), evals - 4) / evals  # rises, then flat: no decline
     scores[-2:] = [0.0, -1.0]  # and two declines at the end
     table = {
