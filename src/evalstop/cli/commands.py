@@ -48,6 +48,11 @@ COMMANDS: dict[str, Entry] = {
     "reproduce": Entry(
         "evalstop.cli.reproduce:reproduce", "The paper's tables and figures beside ours.", _ASK
     ),
+    "bench": Entry("evalstop.cli.bench:app", "Open benchmarks of stop rules.", _ASK),
+    "power": Entry("evalstop.cli.power:power", "Can this eval see this drop?", _ASK),
+    "calibrate": Entry(
+        "evalstop.cli.calibrate:calibrate", "Which alpha do my own healthy runs need?", _ASK
+    ),
     "rules": Entry("evalstop.cli.rules:rules", "List the stop rules and their parameters.", _ASK),
     "up": Entry("evalstop.cli.up:up", "Run the platform: controller and API.", _RUN),
     "submit": Entry("evalstop.cli.jobs:submit", "Hand in the job that a file describes.", _RUN),

@@ -5,11 +5,17 @@ from __future__ import annotations
 from evalstop.config.spelling import Entry, build, parameters_of, unknown_name
 from evalstop.core.errors import SpecError
 from evalstop.core.job import canonical_job_type
+from evalstop.detectors.bocpd import Bocpd
 from evalstop.detectors.consecutive import ConsecutiveDecline
 from evalstop.detectors.cusum import Cusum
 from evalstop.detectors.drop import Drop
+from evalstop.detectors.e_detector import EDetector
+from evalstop.detectors.glr_cusum import GlrCusum
+from evalstop.detectors.local_trend import LocalTrend
 from evalstop.detectors.never import Never
+from evalstop.detectors.order_restricted import OrderRestricted
 from evalstop.detectors.page_hinkley import PageHinkley
+from evalstop.detectors.paired import Paired
 from evalstop.detectors.patience import Patience
 from evalstop.detectors.scan import Scan
 from evalstop.policies.baselines import LossPlateau, StopAt
@@ -34,7 +40,7 @@ _ENTRIES = (
     Entry(
         name="scan",
         make=Scan,
-        summary="best past window against the recent window, in standard errors",
+        summary="a bank of decline shapes against every curve that does not fall",
         parameters=parameters_of(Scan, {"alpha": "chance per job over its life"}),
         false_alarms="held at alpha for healthy jobs with independent noise",
     ),
@@ -79,6 +85,64 @@ _ENTRIES = (
             {"threshold": "metric units", "delta": "metric units", "warmup": "evaluations"},
         ),
         false_alarms="not held: depends on noise and rise",
+    ),
+    Entry(
+        name="order-restricted",
+        make=OrderRestricted,
+        summary="rise-then-fall against never-falling, by likelihood ratio",
+        parameters=parameters_of(
+            OrderRestricted, {"threshold": "squared standard errors", "window": "evaluations"}
+        ),
+        false_alarms="1 % of flat runs of 40 evals, 9 % of 100; grows with their number",
+    ),
+    Entry(
+        name="e-detector",
+        make=EDetector,
+        summary="forecasts against every curve that never falls: a proof, at a price in power",
+        parameters=parameters_of(EDetector, {"alpha": "chance per job over its life"}),
+        false_alarms="at most alpha for life, proven, with errors as reported",
+    ),
+    Entry(
+        name="glr-cusum",
+        make=GlrCusum,
+        summary="one fall of level at the likeliest time; slow after a rise",
+        parameters=parameters_of(GlrCusum, {"threshold": "standard errors"}),
+        false_alarms="0.2 % of flat runs of 40 evals, 1 % of 100",
+    ),
+    Entry(
+        name="bocpd",
+        make=Bocpd,
+        summary="odds that the present trend is below its best; for explaining a curve",
+        parameters=parameters_of(
+            Bocpd,
+            {
+                "hazard": "new pieces per evaluation",
+                "threshold": "log odds",
+                "runs": "run lengths kept",
+            },
+        ),
+        false_alarms="not held: about 1 % of flat runs of 40 to 100 evals",
+    ),
+    Entry(
+        name="local-trend",
+        make=LocalTrend,
+        summary="a drifting level and slope, filtered, against its highest level",
+        parameters=parameters_of(
+            LocalTrend,
+            {
+                "threshold": "standard deviations",
+                "level_drift": "standard errors per evaluation",
+                "slope_drift": "standard errors per evaluation",
+            },
+        ),
+        false_alarms="not held: 0.2 % of flat runs of 40 evals, 2 % of 100",
+    ),
+    Entry(
+        name="paired",
+        make=Paired,
+        summary="item by item against the best checkpoint; needs per-item scores",
+        parameters=parameters_of(Paired, {"alpha": "chance per job over its life"}),
+        false_alarms="at most alpha for life, by summing over all pairs",
     ),
     Entry(
         name="stop-at",

@@ -97,8 +97,7 @@ def _estimated(scores: Array) -> Array:
     np.cumsum(bends[:, 2:] * bends[:, :-2], axis=1, out=slopes[:, 4:])
     levels /= np.maximum(counts - 2, 1) * LEVELS
     slopes /= np.maximum(counts - 4, 1) * SLOPES
-    joined: Array = np.sqrt(levels * slopes)
-    return joined
+    return np.minimum(levels, slopes)
 
 
 def _excess(scores: Array, reported: Array) -> Array:

@@ -10,9 +10,9 @@ Running sums, none of which a rise, a cliff or one sharp peak can drive up for l
 * **near** and **far**: sums of d_t^2 and (x_t - x_(t-2))^2, each square cut at 18 variances (three
   deviations of a difference). Their ratio is 1 + rho for noise of autocorrelation rho.
 
-``estimated`` joins the first two (geometric mean) where no error is reported: trends only enlarge
-them, which errs on the safe side. ``excess`` compares the third with the reported error, and
-answers how much larger the error must be for so many turns: signal cannot enlarge it.
+``estimated`` is the smaller of the first two where no error is reported: signal only enlarges
+either, a slope the first and a bend the second. ``excess`` compares the third with the reported
+error, and answers how much larger the error must be for so many turns: signal cannot enlarge it.
 ``correlation`` reads rho off the fourth pair, once there are 16 scores; a rise reads as a positive
 one, again on the safe side.
 
@@ -161,7 +161,7 @@ def estimated(scatter: Scatter) -> float | None:
         return None
     levels = scatter.levels / ((count - 2) * LEVELS)
     slopes = scatter.slopes / ((count - 4) * SLOPES)
-    return math.sqrt(levels * slopes) or None
+    return min(levels, slopes) or None
 
 
 def excess(scatter: Scatter, variance: float) -> float:
