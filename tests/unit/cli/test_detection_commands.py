@@ -14,10 +14,28 @@ def run(capsys, *words):
     return code, out, err
 
 
-BENCH = (
-    "bench", "detectors", "--world", "linear", "--world", "flat", "--evals", "10",
-    "--sigma", "0.05", "--rule", "default", "--rule", "consecutive:k=2", "--rule", "ray-median", "--runs", "60",
-)  # fmt: skip
+BENCH = tuple(
+    [
+        "bench",
+        "detectors",
+        "--world",
+        "linear",
+        "--world",
+        "flat",
+        "--evals",
+        "10",
+        "--sigma",
+        "0.05",
+        "--rule",
+        "default",
+        "--rule",
+        "consecutive:k=2",
+        "--rule",
+        "ray-median",
+        "--runs",
+        "60",
+    ]
+)
 
 
 def test_bench_gives_cells_with_intervals_and_a_summary(capsys):
