@@ -14,27 +14,17 @@ def run(capsys, *words):
     return code, out, err
 
 
-BENCH = tuple(
-    [
-        "bench",
-        "detectors",
-        "--world",
-        "linear",
-        "--world",
-        "flat",
-        "--evals",
-        "10",
-        "--sigma",
-        "0.05",
-        "--rule",
-        "default",
-        "--rule",
-        "consecutive:k=2",
-        "--rule",
-        "ray-median",
-        "--runs",
-        "60",
-    ]
+BENCH = (
+    "bench",
+    "detectors",
+    "--world=linear",
+    "--world=flat",
+    "--evals=10",
+    "--sigma=0.05",
+    "--rule=default",
+    "--rule=consecutive:k=2",
+    "--rule=ray-median",
+    "--runs=60",
 )
 
 
