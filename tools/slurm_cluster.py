@@ -28,7 +28,7 @@ __all__ = ["SlurmCluster", "missing_programs"]
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
 NODES = 2
 GPUS_A_NODE = 8
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 END_SECONDS = 5.0
 
 # Backfill is asked to look at once: a test should not wait for a scheduler's default patience.
@@ -150,7 +150,7 @@ class SlurmCluster:
         """End slurmctld; ``kill`` gives it no chance to save its state."""
         self._end("slurmctld", signal.SIGKILL if kill else signal.SIGTERM)
 
-    def run(self, *command: str, check: bool = True, seconds: float = 20.0) -> str:
+    def run(self, *command: str, check: bool = True, seconds: float = 60.0) -> str:
         """Run a client command and return what it printed.
 
         Raises:
@@ -187,7 +187,7 @@ class SlurmCluster:
         words = self.run("scontrol", "-o", "show", "job", job).split()
         return next(word.partition("=")[2] for word in words if word.startswith("JobState="))
 
-    def await_state(self, job: str, *states: str, seconds: float = 30.0) -> str:
+    def await_state(self, job: str, *states: str, seconds: float = 120.0) -> str:
         """Wait until a job is in one of these states and return it.
 
         Raises:

@@ -83,9 +83,9 @@ def test_a_trl_run_that_overoptimises_is_stopped_and_its_best_is_kept(slurm, tmp
         thread.start()
     try:
         jobs = controller.ledger.jobs
-        eventually(lambda: job in jobs and jobs[job].outcome is not None, 240)
+        eventually(lambda: job in jobs and jobs[job].outcome is not None, 600)
         assert jobs[job].outcome is Outcome.STOPPED_BY_POLICY
-        slurm.await_state(waiting, "RUNNING")
+        slurm.await_state(waiting, "RUNNING", seconds=120)
 
         newest = max(out.glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
         log = json.loads((newest / "trainer_state.json").read_text())["log_history"]

@@ -34,7 +34,7 @@ class Watcher:
     """A controller with all its threads; `close` and make another to restart it."""
 
     def __init__(self, slurm, folder):
-        client = SlurmClient(environment=slurm.environment, time_limit_s=3)
+        client = SlurmClient(environment=slurm.environment, time_limit_s=20)
         self.store = SqliteStore(folder / "log.sqlite")
         self.custody = FileCustody(folder / "custody")
         self.policy = EvalStop(base=Native(), rules=parse_rule("default"))
@@ -92,7 +92,7 @@ def train(slurm, folder, on, *, gpus=8):
     )
     script = (
         f"#!/bin/sh\nexport OPENBLAS_NUM_THREADS=1\n"
-        f"exec {sys.executable} {TRAINER} --out {out} --on {on} --steps 4000 --pause 0.25\n"
+        f"exec {sys.executable} {TRAINER} --out {out} --on {on} --steps 100000 --pause 0.25\n"
     )
     return slurm.submit(script, f"--gres=gpu:{gpus}", f"--comment={comment}", "--requeue")
 
@@ -110,15 +110,15 @@ def test_an_overoptimising_run_is_stopped_and_its_gpus_serve_another(slurm, watc
     slurm.await_state(good, "RUNNING")
     assert slurm.state(waiting) == "PENDING"
 
-    eventually(lambda: watch.controller.ledger.jobs[bad].scores, 20)
+    eventually(lambda: watch.controller.ledger.jobs[bad].scores, 120)
     slurm.end_controller()  # Slurm's own controller restarts in the middle
     time.sleep(1.5)
     slurm.start_controller()
 
-    eventually(watch.stops, 60)
+    eventually(watch.stops, 120)
     watch = watcher()  # and evalstop's too, right after it decided
-    eventually(lambda: watch.outcome(bad) is Outcome.STOPPED_BY_POLICY, 40)
-    slurm.await_state(waiting, "RUNNING", seconds=20)
+    eventually(lambda: watch.outcome(bad) is Outcome.STOPPED_BY_POLICY, 120)
+    slurm.await_state(waiting, "RUNNING", seconds=120)
 
     (stop,) = watch.stops()
     assert stop.job == bad

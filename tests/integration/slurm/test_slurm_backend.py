@@ -21,7 +21,7 @@ SLEEP = "#!/bin/sh\nexec sleep 300\n"
 
 @pytest.fixture
 def client(slurm):
-    return SlurmClient(environment=slurm.environment, time_limit_s=10)
+    return SlurmClient(environment=slurm.environment, time_limit_s=30)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def report(backend, job):
     return next((found for found in backend.listing().jobs if found.job == job), None)
 
 
-def reaches(backend, job, state, within_s=20.0):
+def reaches(backend, job, state, within_s=60.0):
     def there():
         found = report(backend, job)
         return found is not None and found.state is state
@@ -97,7 +97,7 @@ class Named:
 
 
 class TestSlurmKeepsTheContract(BackendContract):
-    within_s = 30.0
+    within_s = 90.0
 
     @pytest.fixture(autouse=True)
     def _cluster(self, client):
@@ -158,6 +158,7 @@ def test_both_listings_say_the_same(slurm, client):
     ours = slurm.submit(SLEEP, "--gres=gpu:h100:2", "-N2", OPTED_IN, "--job-name=a b|c")
     done = slurm.submit("#!/bin/sh\nexit 3\n", "--gres=gpu:1", OPTED_IN)
     slurm.await_state(done, "FAILED")
+    slurm.await_state(ours, "RUNNING")
     text = {job.id: job for job in client.jobs()}
     as_json = {job.id: job for job in other.jobs()}
     assert {ours, done} <= text.keys()
@@ -222,7 +223,7 @@ def test_the_reversible_stop_frees_the_gpus_and_is_undone(slurm, client, backend
     time.sleep(3)
     assert report(again, job) is None
     again.unhold(Order(key="2.0", job=job, note="by ann"))
-    assert reaches(again, job, RunState.RUNNING, within_s=40).attempt == 2
+    assert reaches(again, job, RunState.RUNNING, within_s=120).attempt == 2
 
 
 def test_what_was_not_undone_in_time_is_cancelled(slurm, client):
@@ -230,7 +231,7 @@ def test_what_was_not_undone_in_time_is_cancelled(slurm, client):
     job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:8", "--requeue")
     reaches(backend, job, RunState.RUNNING)
     backend.stop(Order(key="1.0", job=job))
-    eventually(lambda: backend.listing() and slurm.state(job) == "CANCELLED", 20)
+    eventually(lambda: backend.listing() and slurm.state(job) == "CANCELLED", 120)
 
 
 def test_a_save_is_asked_of_the_batch_script_alone(slurm, backend):
@@ -240,7 +241,7 @@ def test_a_save_is_asked_of_the_batch_script_alone(slurm, backend):
     reaches(backend, job, RunState.RUNNING)
     time.sleep(0.5)  # let it install its trap
     backend.request_save(Order(key="1.0", job=job))
-    eventually(saved.exists, 5)
+    eventually(saved.exists, 120)
     assert report(backend, job).state is RunState.RUNNING
 
 
@@ -262,7 +263,7 @@ def test_submit_is_a_thin_sbatch(slurm, backend):
     )
     number = backend.submit(job, launch)
     found = reaches(backend, number, RunState.RUNNING)
-    eventually(lambda: out.exists() and out.read_text(), 5)
+    eventually(lambda: out.exists() and out.read_text(), 120)
     assert out.read_text() == f"{number} it's; $(odd)\n"
     assert (found.spec.tenant, found.spec.job_type, found.gpus) == ("amber", "dpo", 2)
     assert found.spec.labels["rule"] == "scan:alpha=0.01,min_evals=4"
@@ -270,7 +271,7 @@ def test_submit_is_a_thin_sbatch(slurm, backend):
 
 
 def test_a_kill_of_the_controller_is_survived(slurm):
-    quick = SlurmClient(environment=slurm.environment, time_limit_s=1.0)
+    quick = SlurmClient(environment=slurm.environment, time_limit_s=15.0)
     backend = SlurmBackend(quick)
     job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:4")
     before = reaches(backend, job, RunState.RUNNING)
@@ -279,11 +280,11 @@ def test_a_kill_of_the_controller_is_survived(slurm):
     began = time.monotonic()
     with pytest.raises(BackendError):
         backend.listing()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     began = time.monotonic()
     with pytest.raises(BackendError, match="asked again in"):
         backend.listing()
-    assert time.monotonic() - began < 0.05
+    assert time.monotonic() - began < 0.9
     slurm.start_controller()
 
     def back():
@@ -292,14 +293,14 @@ def test_a_kill_of_the_controller_is_survived(slurm):
         except BackendError:
             return False
 
-    eventually(back, 15)
+    eventually(back, 120)
     assert report(backend, job) == before
     backend.stop(Order(key="1.0", job=job, grace_s=2.0))
     reaches(backend, job, RunState.RELEASED)
 
 
 def test_a_stop_lost_with_the_controller_is_sent_again(slurm):
-    backend = SlurmBackend(SlurmClient(environment=slurm.environment, time_limit_s=1.0))
+    backend = SlurmBackend(SlurmClient(environment=slurm.environment, time_limit_s=15.0))
     job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:4")
     reaches(backend, job, RunState.RUNNING)
     slurm.end_controller()
@@ -308,7 +309,7 @@ def test_a_stop_lost_with_the_controller_is_sent_again(slurm):
         backend.stop(order)
     slurm.start_controller()
     backend.stop(order)
-    eventually(lambda: _released_or_unasked(backend, job), 20)
+    eventually(lambda: _released_or_unasked(backend, job), 120)
 
 
 def _released_or_unasked(backend, job):

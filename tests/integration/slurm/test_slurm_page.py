@@ -56,7 +56,7 @@ def test_the_page_can_be_followed(slurm, tmp_path):
             start_new_session=True,
         )
     try:
-        code = page.wait(timeout=150)
+        code = page.wait(timeout=400)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(page.pid, signal.SIGKILL)

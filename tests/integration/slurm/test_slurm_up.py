@@ -125,7 +125,7 @@ class Site:
                 stderr=log,
             )
         self.servers.append(server)
-        eventually(self._answers, 40)
+        eventually(self._answers, 120)
         return server
 
     def _answers(self):
@@ -152,7 +152,7 @@ class Site:
             check=True,
         ).stdout
 
-    def train(self, on, *, steps=4000, pause=0.25):
+    def train(self, on, *, steps=100_000, pause=0.25):
         """Submit a run with the plain sbatch of its owner."""
         out = self.folder / on
         comment = (
@@ -191,8 +191,8 @@ def test_observing_changes_nothing_and_says_what_it_would_have_saved(site):
     site = site("observe")
     site.up()
     bad = site.train("proxy", steps=700, pause=0.1)
-    eventually(lambda: ("advice", bad) in site.hook.told(), 60)
-    eventually(lambda: site.job(bad)["outcome"] == "completed", 60)
+    eventually(lambda: ("advice", bad) in site.hook.told(), 120)
+    eventually(lambda: site.job(bad)["outcome"] == "completed", 120)
     assert site.hook.told() == [("advice", bad)]
     assert site.changing() == []
     record = json.loads(site.run("explain", bad, "--json"))
@@ -208,29 +208,29 @@ def test_enforcing_survives_kills_and_its_stop_can_be_undone(site, slurm):
     waiting = slurm.submit(
         "#!/bin/sh\nexec sleep 60\n", "--gres=gpu:8", "--comment=evalstop:metric=a,direction=max"
     )
-    eventually(lambda: site.job(bad)["evals_seen"] > 3, 30)
+    eventually(lambda: site.job(bad)["evals_seen"] > 3, 120)
     server.kill()  # in the middle of the run
     server.wait()
     server = site.up()
-    eventually(lambda: ("stopping", bad) in site.hook.told(), 60)
+    eventually(lambda: ("stopping", bad) in site.hook.told(), 120)
     server.kill()  # in the middle of the stop
     server.wait()
     site.up()
-    eventually(lambda: site.job(bad)["outcome"] == "stopped_by_policy", 40)
-    slurm.await_state(waiting, "RUNNING", seconds=20)
+    eventually(lambda: site.job(bad)["outcome"] == "stopped_by_policy", 120)
+    slurm.await_state(waiting, "RUNNING", seconds=120)
     assert slurm.state(good) == "RUNNING"
     assert site.job(good)["outcome"] is None
 
     best = json.loads(site.run("best", bad, "--json"))
     assert best["backed"]
     assert (Path(best["path"]) / "policy.npz").exists()
-    eventually(lambda: ("stopped", bad) in site.hook.told(), 20)
+    eventually(lambda: ("stopped", bad) in site.hook.told(), 120)
     assert sorted(set(site.hook.told())) == [("stopped", bad), ("stopping", bad)]
     assert sum("requeuehold" in line for line in site.changing()) >= 1
 
     slurm.run("scancel", waiting)
     site.run("undo", bad, "--note", "the judge was wrong")
-    slurm.await_state(bad, "RUNNING", seconds=40)
-    eventually(lambda: site.job(bad)["phase"] == "running", 20)
+    slurm.await_state(bad, "RUNNING", seconds=120)
+    eventually(lambda: site.job(bad)["phase"] == "running", 120)
     time.sleep(1)
     assert slurm.state(bad) == "RUNNING"  # and it is not taken for a stray

@@ -67,7 +67,7 @@ def test_a_hanging_command_is_killed():
     began = time.monotonic()
     with pytest.raises(BackendError, match="did not end within"):
         CommandTemplate("sleep 60", time_limit_s=0.3).run(VALUES)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_real_process_is_stopped_and_its_end_is_proven(tmp_path, sleeper):
     assert state(backend, name) is RunState.RUNNING
     assert backend.listing().gpus == 4
     backend.stop(Order(key="1.0", job=name))
-    eventually(lambda: state(backend, name) is RunState.RELEASED, 5)
+    eventually(lambda: state(backend, name) is RunState.RELEASED, 30)
     assert backend.listing().gpus == 0
     backend.forget(name)
     assert state(backend, name) is None

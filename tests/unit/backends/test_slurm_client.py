@@ -40,13 +40,13 @@ def row(**values):
 def test_a_hanging_command_is_killed_with_its_children(commands, tmp_path):
     pid = tmp_path / "pid"
     environment = commands(squeue=f"sleep 60 & echo $! > {pid}; wait")
-    client = SlurmClient(environment=environment, time_limit_s=0.5)
+    client = SlurmClient(environment=environment, time_limit_s=2.0)
     began = time.monotonic()
-    with pytest.raises(BackendError, match=r"did not answer within 0\.5 s"):
+    with pytest.raises(BackendError, match=r"did not answer within 2 s"):
         client.jobs()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     child = Path(f"/proc/{pid.read_text().strip()}/stat")
-    eventually(lambda: not child.exists() or child.read_text().rsplit(")", 1)[1][1] == "Z", 5)
+    eventually(lambda: not child.exists() or child.read_text().rsplit(")", 1)[1][1] == "Z", 30)
 
 
 def test_reads_pause_after_failures_twice_as_long_each_time(commands):

@@ -131,7 +131,7 @@ def test_what_a_job_wrote_last_is_read_after_its_end(bench, tmp_path):
     bench.pull(puller)
     append(path, (1, 0.5))
     bench.platform.backend.finish("a")
-    bench.platform.carry_out.look().result(5)
+    bench.platform.carry_out.look().result(30)
     bench.pull(puller)
     assert bench.logged("a") == [(1, 0.5)]
     assert not puller._of_job
@@ -156,7 +156,7 @@ def test_what_a_file_said_before_an_undo_is_not_told_again(bench, tmp_path):
     bench.pullers.append(puller)
     append(path, (1, 0.6), (2, 0.5), (3, 0.4))
     bench.pull(puller)
-    platform.carry_out.look().result(5)
+    platform.carry_out.look().result(30)
     platform.carry_out.tidy()
     assert platform.phase("a") == "stopped_by_policy"
     bench.pull(puller)
@@ -165,9 +165,9 @@ def test_what_a_file_said_before_an_undo_is_not_told_again(bench, tmp_path):
         order = OperatorCommanded(time=situation.now, command="undo", actor="ann", job="a")
         return [order, JobSubmitted(time=situation.now, job=jobs["a"].spec)]
 
-    platform.controller.ask(reopen).result(5)
+    platform.controller.ask(reopen).result(30)
     for _ in range(3):
-        platform.carry_out.look().result(5)
+        platform.carry_out.look().result(30)
         platform.carry_out.tidy()
         bench.pull(puller)
     append(path, (4, 0.7))
@@ -212,9 +212,9 @@ def test_a_source_that_fails_or_hangs_holds_up_no_other(bench):
     puller = bench.puller(shared=[Fails(), hangs, Says(reading("a", 1, 0.5))])
     for _ in range(5):
         puller.poll()
-    eventually(lambda: bench.logged("a") == [(1, 0.5)], 5)
+    eventually(lambda: bench.logged("a") == [(1, 0.5)], 30)
     assert hangs.calls == 1
-    eventually(lambda: any("is on fire" in trouble for trouble in puller.troubles()), 5)
+    eventually(lambda: any("is on fire" in trouble for trouble in puller.troubles()), 30)
     hangs.go.set()
 
 
@@ -276,10 +276,10 @@ def test_checkpoints_in_custody_are_evaluated_and_a_confirming_eval_is_a_replica
         bench.pull(puller)
         return len(bench.logged("a")) == count
 
-    eventually(lambda: has(2), 10)
+    eventually(lambda: has(2), 30)
     assert bench.logged("a") == [(2, 0.2), (4, 0.4)]
     candidates._repeats["a", 4] += 1
-    eventually(lambda: has(3), 10)
+    eventually(lambda: has(3), 30)
     assert bench.logged("a")[-1] == (4, 0.4)
     for _ in range(5):
         bench.pull(puller)
