@@ -116,19 +116,18 @@ def test_a_listing_that_hangs_or_fails_does_not_stop_reports_and_decisions(threa
     hang = threading.Event()
     listing = threaded.backend.listing
 
+    def broken():
+        message = "slurmctld is down"
+        raise BackendError(message)
+
     def slow():
         hang.wait(120)
-        return listing()
+        broken()
 
     threaded.backend.listing = slow
     decline(threaded, "a")
     eventually(lambda: ("stop", "a") in [call[:2] for call in threaded.backend.log], 60.0)
     assert threaded.phase("a") == "releasing"
-
-    def broken():
-        message = "slurmctld is down"
-        raise BackendError(message)
-
     threaded.backend.listing = broken
     hang.set()
     eventually(lambda: "slurmctld is down" in threaded.carry_out.backend_problem, 60.0)
