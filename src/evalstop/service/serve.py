@@ -33,6 +33,7 @@ from evalstop.service.last_save import LastSave
 from evalstop.service.notify import Outbox, targets_of
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
+from evalstop.service.prometheus import add_metrics
 from evalstop.service.puller import Puller, make_puller
 from evalstop.service.reload import LiveWatches, Reloader
 from evalstop.service.snapshot import Snapshots
@@ -347,6 +348,7 @@ def serve(
         token = admin_token_file(folder, running.tokens)
         app = create_app(running.platform, running.tokens)
         add_dashboard(app, running.platform, running.tokens, app.state.gate)
+        add_metrics(app, running.platform)
         tell(f"evalstop listens at {url} ({settings.policy.mode.value} mode)")
         tell(f"the admin token lies in {token}")
         uvicorn_server = uvicorn.Server(
