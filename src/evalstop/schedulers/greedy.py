@@ -35,7 +35,8 @@ __all__ = ["Anchor", "GreedyFill", "PlacedEntry"]
 Anchor: TypeAlias = tuple[float, int, str, int]
 """What a running job's key is told from, order of submission or entry, id of the job, its GPUs."""
 
-PlacedEntry: TypeAlias = tuple[Entry, "JobView"]
+PlacedEntry: TypeAlias = tuple[Anchor, "JobView"]
+"""The anchor's place taken by the key: compares with `Entry`, since no two share a number."""
 
 _SLACK = 1e-9
 """Relative; jobs this near to a key are looked at exactly, in case subtracting lost a bit."""
@@ -82,22 +83,35 @@ class GreedyFill:
         A chosen job whose GPUs are not free yet goes on waiting: the facts of the preemptions
         bring the next fill.
         """
-        heads = self.waiting.heads()
-        if not heads:
-            return ()
-        heads.sort(reverse=True)
-        places = self._first_that_fits(heads, view)
-        if places is None:
-            return ()
-        chosen, actions = self._walk(self._behind(places, view), view)
         free = view.free_gpus
+        starts: list[Action] = []
+        while heads := self.waiting.heads():
+            first = self._first_that_fits(heads, free, view.now)
+            if first is None:
+                break
+            places, (entry, size) = first
+            if size > free:
+                return self._displace(places, free, starts, view)
+            # It fits beside all who run: nobody behind it loses anything.
+            taken = self._take((size, entry), view)
+            if taken:
+                free -= taken
+                starts.append(Start(job=entry[2], gpus=taken))
+        return starts
+
+    def _displace(
+        self, places: list[int], free: int, starts: list[Action], view: ClusterView
+    ) -> Sequence[Action]:
+        """Walk from these places on; add who is to be preempted and started to the starts."""
+        tail, held = self._behind(places, view)
+        chosen, preempts = self._walk(tail, free + held, view)
         for size, entry in chosen:
             if size <= free:
                 free -= size
-                actions.append(Start(job=entry[2], gpus=size))
+                starts.append(Start(job=entry[2], gpus=size))
             else:
                 self.waiting.add(size, entry)
-        return actions
+        return [*preempts, *starts]
 
     def _take_off(self, name: str) -> None:
         weight, anchor = self._anchors.pop(name)
@@ -105,64 +119,71 @@ class GreedyFill:
         del known[bisect_left(known, anchor)]
 
     def _first_that_fits(
-        self, heads: list[tuple[Entry, int]], view: ClusterView
-    ) -> list[int] | None:
-        """Return how many jobs of each list lie before the first waiting job that fits.
+        self, heads: list[tuple[Entry, int]], free: int, now: float
+    ) -> tuple[list[int], tuple[Entry, int]] | None:
+        """Return the first waiting job that fits, and how many of each list come before it.
 
         Going down from the largest key, R only grows; the last to fit is the first in order. R
         may be too large, by a job that is on its way out, never too small: then the walk begins
         earlier than it must. None if no waiting job fits.
         """
-        now, falling = view.now, self._falling
-        spare = view.free_gpus
-        lists = [(weight, known) for weight, known in self._lists.items()]
-        places = [len(known) for _, known in lists]
-        found: list[int] | None = None
-        for (key, _, _), size in heads:
-            for number, (weight, known) in enumerate(lists):
-                if key <= 0.0:
-                    lowest = -math.inf  # past their estimate, all have key 0, whatever the anchor
-                elif key == math.inf:
-                    lowest = key
-                else:
-                    lowest = now + key / weight if falling else key
-                    lowest -= _SLACK * abs(lowest)
+        lists = self._lists
+        places = [len(known) for known in lists.values()]
+        found: tuple[list[int], tuple[Entry, int]] | None = None
+        for head in heads:
+            key = head[0][0]
+            for number, (weight, known) in enumerate(lists.items()):
                 place = places[number]
-                while place and known[place - 1][0] >= lowest:
-                    place -= 1
-                    spare += known[place][3]
-                places[number] = place
-            if size <= spare:
-                found = places.copy()
+                if place and known[place - 1][0] >= (lowest := self._lowest(key, weight, now)):
+                    while place and known[place - 1][0] >= lowest:
+                        place -= 1
+                        free += known[place][3]
+                    places[number] = place
+            if head[1] <= free:
+                found = places.copy(), head
         return found
 
-    def _behind(self, places: list[int], view: ClusterView) -> list[PlacedEntry]:
-        """Return the running jobs from these places on, in order of their keys."""
+    def _lowest(self, key: float, weight: int, now: float) -> float:
+        """Return an anchor that no running job with at least this key is below."""
+        if key <= 0.0:
+            return -math.inf  # past their estimate, all have key 0, whatever the anchor
+        if key == math.inf:
+            return key
+        lowest = now + key / weight if self._falling else key
+        return lowest - _SLACK * abs(lowest)
+
+    def _behind(self, places: list[int], view: ClusterView) -> tuple[list[PlacedEntry], int]:
+        """Return the running jobs from these places on, in order, and the GPUs they hold."""
         now, jobs, falling = view.now, view.jobs, self._falling
+        held = 0
         tail: list[PlacedEntry] = []
         for place, (weight, known) in zip(places, self._lists.items(), strict=True):
             for i in range(place, len(known)):
-                anchor, ticket, name, _ = known[i]
-                job = jobs[name]
-                if job.phase is Phase.RUNNING or job.phase is Phase.PREEMPTING:
+                entry = known[i]
+                job = jobs[entry[2]]
+                phase = job.phase
+                if phase is Phase.RUNNING or phase is Phase.PREEMPTING:
+                    held += job.held_gpus
                     if falling:
-                        anchor = weight * (anchor - now) if anchor > now else 0.0
-                    tail.append(((anchor, ticket, name), job))
-        tail.sort(key=_entry)
-        return tail
+                        anchor = entry[0]
+                        key = weight * (anchor - now) if anchor > now else 0.0
+                        entry = (key, entry[1], entry[2], 0)
+                    tail.append((entry, job))
+        if falling:
+            tail.sort(key=_entry)
+        return tail, held
 
     def _walk(
-        self, tail: list[PlacedEntry], view: ClusterView
+        self, tail: list[PlacedEntry], spare: int, view: ClusterView
     ) -> tuple[list[tuple[int, Entry]], list[Action]]:
         """Walk the rest of all jobs in order of their keys; return who starts, who is preempted."""
         waiting = self.waiting
-        spare = view.free_gpus + sum(job.held_gpus for _, job in tail)
         chosen: list[tuple[int, Entry]] = []
         preempts: list[Action] = []
         found = waiting.first(spare)
         for entry, job in tail:
             while found is not None and found[1] < entry:
-                spare -= self._take(found, view, chosen)
+                spare -= self._choose(found, view, chosen)
                 found = waiting.first(spare)
             held = job.held_gpus
             if held <= spare:
@@ -172,22 +193,26 @@ class GreedyFill:
             elif job.phase is Phase.RUNNING:
                 preempts.append(Preempt(job=job.id))
         while found is not None:
-            spare -= self._take(found, view, chosen)
+            spare -= self._choose(found, view, chosen)
             found = waiting.first(spare)
         preempts.reverse()  # the last in order leaves first
         return chosen, preempts
 
-    def _take(
+    def _choose(
         self, found: tuple[int, Entry], view: ClusterView, chosen: list[tuple[int, Entry]]
     ) -> int:
+        size = self._take(found, view)
+        if size:
+            chosen.append(found)
+        return size
+
+    def _take(self, found: tuple[int, Entry], view: ClusterView) -> int:
+        """Let a job wait no longer; return its GPUs, 0 if it does not wait in truth."""
         size, entry = found
         self.waiting.discard(entry[2])
         job = view.jobs.get(entry[2])
-        if job is None or job.phase is not Phase.WAITING:
-            return 0
-        chosen.append(found)
-        return size
+        return 0 if job is None or job.phase is not Phase.WAITING else size
 
 
-def _entry(placed: PlacedEntry) -> Entry:
+def _entry(placed: PlacedEntry) -> Anchor:
     return placed[0]

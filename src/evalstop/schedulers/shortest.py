@@ -107,6 +107,8 @@ class SrtfEst:
         """Give the GPUs to the jobs with the least left to do."""
         if isinstance(event, EvalReported):
             return ()  # first, since most events are evaluations
+        if isinstance(event, EvalReported):
+            return ()  # most events are
         if isinstance(event, JobSubmitted):
             self._tickets[event.job.id] = self._next_ticket
             self._next_ticket += 1

@@ -19,12 +19,14 @@ jobs on more than one GPU; here they are exact, by timers.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, TypeAlias
 
 from evalstop.core.actions import Action, Preempt, WakeAt
 from evalstop.core.errors import SpecError
 from evalstop.core.events import (
     CapacityChanged,
+    EvalReported,
     JobEnded,
     JobPreempted,
     JobStarted,
@@ -45,7 +47,9 @@ __all__ = ["TIRESIAS_LIMITS", "Tiresias"]
 TIRESIAS_LIMITS = (3_250.0, 7_200.0)
 """GPU-seconds; the queue limits that Tiresias's simulator uses."""
 
-_TOKEN = "tiresias "  # noqa: S105 -- names a timer
+_NEVER = math.inf
+_CROSSING = "tiresias crossing"
+_PROMOTION = "tiresias promotion "
 
 
 class _Place:
@@ -55,16 +59,21 @@ class _Place:
     one that stands among the waiting; ``rank`` is its order there.
     """
 
-    __slots__ = ("forgiven", "job", "key", "rank", "timer", "waited_s", "waits_since")
+    __slots__ = ("forgiven", "job", "key", "rank", "starts", "timer", "waited_s", "waits_since")
 
     def __init__(self, job: str, rank: int) -> None:
         self.job = job
         self.key = 1
         self.rank = rank
+        self.starts = 0  # crossings expected of an earlier start are void
         self.forgiven = 0.0  # attained service at the last promotion
         self.waited_s = 0.0  # in waits after a first start that are over, since the promotion
         self.waits_since = math.nan  # start of such a wait; NaN outside of one
-        self.timer = ""  # the one timer that counts; older ones are void
+        self.timer = ""  # of its promotion; older ones are void
+
+
+_Crossing: TypeAlias = tuple[float, int, int, _Place]
+"""When a running job reaches a limit if it runs on; rank, for equal times; which start; whose."""
 
 
 class Tiresias:
@@ -74,7 +83,8 @@ class Tiresias:
         limits: GPU-seconds at which a job leaves queue 0, 1, ...; increasing.
         promote: waiting time over executed time at which a job is promoted; 0: never.
 
-    Cost: that of `evalstop.schedulers.greedy`; one timer for each start.
+    Cost: that of `evalstop.schedulers.greedy`. A timer is asked for only where a demotion could
+    let a waiting job in; other demotions are made up for, in order, at the next event.
 
     Raises:
         SpecError: if limits do not increase from above 0, or ``promote`` is negative.
@@ -91,6 +101,8 @@ class Tiresias:
         self._promote = promote
         self._fill = GreedyFill(falling=False)
         self._places: dict[str, _Place] = {}
+        self._crossings: list[list[_Crossing]] = [[] for _ in limits]
+        self._awake_at = _NEVER  # the next crossing we are woken at
         self._timers: dict[str, _Place] = {}
         self._ranks = 0  # goes up: the tail of those who wait, or run
         self._front = 0  # goes down: ahead of those who wait
@@ -98,35 +110,98 @@ class Tiresias:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give the GPUs to the jobs that have had the least of them."""
-        if isinstance(event, JobSubmitted):
+        if isinstance(event, EvalReported):
+            return ()
+        behind = self._demote_those_due(view)
+        actions: list[Action] = []
+        if isinstance(event, JobStarted):
+            self._started(self._places[event.job], view.jobs[event.job], view.now)
+            if not behind:
+                return self._wake_for_crossings(actions, view.now)
+        elif isinstance(event, JobSubmitted):
             name = event.job.id
             place = self._places[name] = _Place(name, self._last_rank())
             self._fill.wait(event.job.gpus, (place.key, place.rank, name))
-        elif isinstance(event, JobStarted):
-            place = self._places[event.job]
-            self._run(place, view.jobs[event.job])
-            if place.waits_since == place.waits_since:
-                place.waited_s += view.now - place.waits_since
-                place.waits_since = math.nan
-            return self._watch_limit(place, view.jobs[event.job], view.now)
-        elif isinstance(event, TimerFired):
-            return self._woken(event.token, view)
+        elif isinstance(event, JobPreempted):
+            self._preempted(event.job, view, actions)
         elif isinstance(event, JobEnded):
             self._fill.leave(event.job)
-            self._timers.pop(self._places.pop(event.job).timer, None)
-        elif isinstance(event, JobPreempted):
-            return self._preempted(event.job, view)
-        elif not isinstance(event, CapacityChanged):
+            place = self._places.pop(event.job)
+            place.starts += 1
+            self._timers.pop(place.timer, None)
+        elif isinstance(event, TimerFired):
+            self._woken(event, view)
+        elif not isinstance(event, CapacityChanged) and not behind:
             return ()
-        return self._fill.fill(view)
+        actions += self._fill.fill(view)
+        self._let_run(behind, actions, view)
+        return self._wake_for_crossings(actions, view.now)
 
     def level(self, job: str) -> int:
-        """Return which queue a job is in, from 0."""
+        """Return which queue a job was in when last looked at, from 0."""
         return self._places[job].key // 2
 
     def _last_rank(self) -> int:
         self._ranks += 1
         return self._ranks
+
+    # ---- crossings -----------------------------------------------------------------------
+
+    def _demote_those_due(self, view: ClusterView) -> Sequence[_Place]:
+        """Move jobs that have crossed a limit, in order of their crossings.
+
+        A job that is still ahead of all who wait goes to the tail of those who run in its new
+        queue. Others stand behind those who wait until the fill has decided: these are returned.
+        """
+        now = view.now
+        behind: list[_Place] = []
+        while True:
+            due = [heap for heap in self._crossings if heap and heap[0][0] <= now]
+            if not due:
+                return behind
+            _, _, start, place = heappop(min(due))
+            if place.starts != start:
+                continue  # it left its GPUs before
+            job = view.jobs.get(place.job)
+            if job is None or job.phase is not Phase.RUNNING:
+                continue  # on its way out: judged again when it comes back
+            place.key = (place.key | 1) + 2
+            place.rank = self._last_rank()
+            if self._fill.waiting.lowest() <= place.key:
+                self._fill.place((place.key, place.rank, place.job, job.held_gpus))
+                behind.append(place)
+            else:
+                self._run(place, job)
+
+    def _let_run(
+        self, behind: Sequence[_Place], actions: Sequence[Action], view: ClusterView
+    ) -> None:
+        """Let demoted jobs that keep their GPUs stand last among the running of their queue."""
+        if behind:
+            leaving = {action.job for action in actions if isinstance(action, Preempt)}
+            for place in behind:
+                if place.job not in leaving and place.job in view.jobs:
+                    self._run(place, view.jobs[place.job])
+
+    def _wake_for_crossings(self, actions: list[Action], now: float) -> Sequence[Action]:
+        """Ask to be woken at the next crossing that would put a job behind one that waits."""
+        if self._awake_at <= now:
+            self._awake_at = _NEVER
+        if not len(self._fill.waiting):
+            return actions
+        lowest = self._fill.waiting.lowest()
+        time = _NEVER
+        for level, heap in enumerate(self._crossings):
+            while heap and heap[0][3].starts != heap[0][2]:
+                heappop(heap)
+            if heap and 2 * level + 3 >= lowest:
+                time = min(time, heap[0][0])
+        if time < self._awake_at:
+            self._awake_at = time
+            actions.append(WakeAt(time=time, token=_CROSSING))
+        return actions
+
+    # ---- jobs ----------------------------------------------------------------------------
 
     def _run(self, place: _Place, job: JobView) -> None:
         """Let a job stand last among the running of its queue."""
@@ -134,37 +209,34 @@ class Tiresias:
         place.rank = self._last_rank()
         self._fill.place((place.key, place.rank, job.id, job.held_gpus))
 
-    def _watch_limit(self, place: _Place, job: JobView, now: float) -> Sequence[Action]:
-        """Ask to be woken when the job leaves its queue."""
-        level = place.key // 2
-        if level >= len(self._limits):
-            self._set_timer(place, "")
-            return ()
-        attained = job.attained_gpu_s(now) - place.forgiven
-        return self._wake(place, now + max(0.0, self._limits[level] - attained) / job.held_gpus)
+    def _started(self, place: _Place, job: JobView, now: float) -> None:
+        self._run(place, job)
+        if place.waits_since == place.waits_since:
+            place.waited_s += now - place.waits_since
+            place.waits_since = math.nan
+        self._set_timer(place, "")
+        attained = job.gpu_seconds - place.forgiven
+        for level in range(place.key // 2, len(self._limits)):
+            time = now + max(0.0, self._limits[level] - attained) / job.held_gpus
+            heappush(self._crossings[level], (time, place.rank, place.starts, place))
 
-    def _preempted(self, name: str, view: ClusterView) -> Sequence[Action]:
+    def _preempted(self, name: str, view: ClusterView, actions: list[Action]) -> None:
         self._fill.leave(name)
         job, place = view.jobs.get(name), self._places[name]
-        self._set_timer(place, "")
-        timers: Sequence[Action] = ()
-        if job is not None and job.phase is Phase.WAITING:
-            if not place.key & 1:
-                self._front -= 1
-                place.key, place.rank = place.key | 1, self._front
-            self._fill.wait(job.gpus, (place.key, place.rank, name))
-            place.waits_since = view.now
-            if self._promote and place.key > 1:
-                executed = (job.gpu_seconds - place.forgiven) / job.gpus
-                left = max(0.0, self._promote * executed - place.waited_s)
-                timers = self._wake(place, view.now + left)
-        return _both(timers, self._fill.fill(view))
-
-    def _wake(self, place: _Place, time: float) -> Sequence[Action]:
-        self._next_timer += 1
-        token = f"{_TOKEN}{self._next_timer}"
-        self._set_timer(place, token)
-        return (WakeAt(time=time, token=token),)
+        place.starts += 1
+        if job is None or job.phase is not Phase.WAITING:
+            return
+        if not place.key & 1:
+            self._front -= 1
+            place.key, place.rank = place.key | 1, self._front
+        self._fill.wait(job.gpus, (place.key, place.rank, name))
+        place.waits_since = view.now
+        if self._promote and place.key > 1:
+            executed = (job.gpu_seconds - place.forgiven) / job.gpus
+            left = max(0.0, self._promote * executed - place.waited_s)
+            self._next_timer += 1
+            self._set_timer(place, f"{_PROMOTION}{self._next_timer}")
+            actions.append(WakeAt(time=view.now + left, token=place.timer))
 
     def _set_timer(self, place: _Place, token: str) -> None:
         self._timers.pop(place.timer, None)
@@ -172,39 +244,15 @@ class Tiresias:
         if token:
             self._timers[token] = place
 
-    def _woken(self, token: str, view: ClusterView) -> Sequence[Action]:
-        place = self._timers.get(token)
+    def _woken(self, event: TimerFired, view: ClusterView) -> None:
+        """Promote the job whose wait has become too long, if that is what the timer was for."""
+        place = self._timers.get(event.token)
         if place is None:
-            return ()  # somebody else's timer, or void
+            return
+        self._set_timer(place, "")
         job = view.jobs[place.job]
         if job.phase is Phase.WAITING:
-            return self._promoted(place, job, view)
-        if job.phase is Phase.RUNNING:
-            return self._demoted(place, job, view)
-        return ()  # on its way out: judged again when it comes back
-
-    def _promoted(self, place: _Place, job: JobView, view: ClusterView) -> Sequence[Action]:
-        place.key, place.rank = 1, self._last_rank()
-        place.forgiven = job.gpu_seconds
-        place.waited_s, place.waits_since = 0.0, view.now
-        self._set_timer(place, "")
-        self._fill.wait(job.gpus, (place.key, place.rank, job.id))
-        return self._fill.fill(view)
-
-    def _demoted(self, place: _Place, job: JobView, view: ClusterView) -> Sequence[Action]:
-        """Move a running job behind all of the next queue; if it may run on, it is last of them."""
-        place.key, place.rank = (place.key | 1) + 2, self._last_rank()
-        if not len(self._fill.waiting):
-            self._run(place, job)
-            return self._watch_limit(place, job, view.now)
-        self._fill.place((place.key, place.rank, job.id, job.held_gpus))
-        actions = self._fill.fill(view)
-        if any(isinstance(action, Preempt) and action.job == job.id for action in actions):
-            self._set_timer(place, "")
-            return actions
-        self._run(place, job)
-        return _both(self._watch_limit(place, job, view.now), actions)
-
-
-def _both(first: Sequence[Action], second: Sequence[Action]) -> Sequence[Action]:
-    return [*first, *second] if first and second else first or second
+            place.key, place.rank = 1, self._last_rank()
+            place.forgiven = job.gpu_seconds
+            place.waited_s, place.waits_since = 0.0, view.now
+            self._fill.wait(job.gpus, (place.key, place.rank, job.id))

@@ -6,6 +6,7 @@ and taken in O(log n), however many wait. Entries of jobs that left are dropped 
 
 from __future__ import annotations
 
+import math
 from heapq import heappop, heappush
 from typing import TypeAlias
 
@@ -22,6 +23,7 @@ class WaitingJobs:
         self._heaps: dict[int, list[Entry]] = {}
         self._sizes: tuple[int, ...] = ()
         self._live: dict[str, tuple[int, Entry]] = {}
+        self._heads: list[tuple[Entry, int]] | None = []
 
     def __len__(self) -> int:
         """Return how many jobs wait."""
@@ -30,6 +32,7 @@ class WaitingJobs:
     def add(self, gpus: int, entry: Entry) -> None:
         """Let a job wait; one that waits already gets the new key."""
         self._live[entry[2]] = (gpus, entry)
+        self._heads = None
         heap = self._heaps.get(gpus)
         if heap is None:
             heap = self._heaps[gpus] = []
@@ -38,10 +41,13 @@ class WaitingJobs:
 
     def discard(self, job: str) -> None:
         """Let a job wait no longer."""
-        self._live.pop(job, None)
+        if self._live.pop(job, None) is not None:
+            self._heads = None
 
     def heads(self) -> list[tuple[Entry, int]]:
-        """Return entry and gang size of the first job of each size, in no order."""
+        """Return entry and gang size of the first job of each size, the last in order first."""
+        if self._heads is not None:
+            return self._heads
         live = self._live
         found: list[tuple[Entry, int]] = []
         for size, heap in self._heaps.items():
@@ -52,7 +58,13 @@ class WaitingJobs:
                     found.append((entry, size))
                     break
                 heappop(heap)
+        found.sort(reverse=True)
+        self._heads = found
         return found
+
+    def lowest(self) -> float:
+        """Return the smallest key of a waiting job; infinite if none waits."""
+        return self.heads()[-1][0][0] if self._live else math.inf
 
     def first(self, free: int) -> tuple[int, Entry] | None:
         """Return gang size and entry of the first job that fits into ``free`` GPUs."""
