@@ -89,7 +89,7 @@ POLICY = "[policy]\nmode='{mode}'\nrule='consecutive:k=2'\nwarn_s=0\nbacked_s=0\
         ("enforce", "", {}, [Stop]),
         ("enforce", "", {"labels": {"evalstop": "off"}}, []),
         ("enforce", "protect_tenants=['t']\n", {}, []),
-        ("enforce", "stops_per_tenant_hour=0\n", {}, []),
+        ("enforce", "stops_per_tenant_hour=0\n", {}, [Advise]),
         ("enforce", "[[exempt]]\nname='t'\nuntil=2100-01-01T00:00:00Z\n", {}, []),
         ("enforce", "[[exempt]]\nname='t'\nuntil=1960-01-01T00:00:00Z\n", {}, [Stop]),
         ("enforce", "[[rules]]\ntenant='t'\nmode='observe'\n", {}, [Advise]),
