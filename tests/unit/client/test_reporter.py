@@ -97,7 +97,7 @@ def test_a_report_arrives_with_everything_it_carries(server, destination, tmp_pa
         checkpoint="checkpoint-500",
         attempt=2,
     )
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     [(path, headers, [sent])] = server.requests
     assert path == "/api/v1/jobs/a%20job%2F1/evals"
     assert headers["Authorization"] == "Bearer s3cret"
@@ -122,7 +122,7 @@ def test_a_batch_is_sent_again_under_the_same_key(server, destination, status):
     server.answers = [(status, {}), (status, {}), (200, {})]
     reporter = Reporter(destination(server.url))
     reporter.report(1, 0.5)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert len(server.requests) == 3
     assert len({headers["Idempotency-Key"] for _, headers, _ in server.requests}) == 1
 
@@ -140,7 +140,7 @@ def test_a_server_that_comes_up_late_gets_everything_in_order(destination):
         late.__init__()
         # The same reporter, pointed at the server that now lives at another port.
         object.__setattr__(reporter.destination, "url", late.url)
-        assert reporter.flush(20)
+        assert reporter.flush(60)
         assert [report["step"] for report in late.taken] == list(range(50))
     finally:
         late.close()
@@ -152,7 +152,7 @@ def test_what_a_server_refuses_goes_into_the_file(server, destination, tmp_path,
     reporter = Reporter(destination(server.url))
     reporter.report(1, 0.5)
     reporter.report(2, 0.6)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert [line["step"] for line in lines(tmp_path)] == [1, 2]
     assert "unknown job" in caplog.text
 
@@ -178,11 +178,11 @@ def test_without_a_server_the_file_is_what_replay_reads(destination, tmp_path):
 def test_the_server_can_ask_for_a_stop(server, destination):
     reporter = Reporter(destination(server.url))
     reporter.report(1, 0.5)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert not reporter.should_stop()
     server.answers = [(200, {"stop": True})]
     reporter.report(2, 0.4)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert reporter.should_stop()
 
 
@@ -199,7 +199,7 @@ def test_a_job_that_wonders_hears_of_a_stop_that_comes_later(destination):
 
     reporter = Reporter(destination("http://nowhere"), ask_every_s=0.01, asker=ask)
     assert not reporter.should_stop()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not reporter.should_stop():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -213,7 +213,7 @@ def test_a_job_that_does_not_wonder_asks_nothing(server, destination):
 
     reporter = Reporter(destination(server.url), ask_every_s=0.0, asker=ask)
     reporter.report(1, 0.5)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert reporter._thread.is_alive()
 
 
@@ -222,7 +222,7 @@ def test_an_answer_that_says_nothing_clear_stops_nothing(server, destination, an
     server.answers = [(200, answer)]
     reporter = Reporter(destination(server.url))
     reporter.report(1, 0.5)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     assert not reporter.should_stop()
 
 
@@ -267,7 +267,7 @@ def test_the_training_thread_never_waits_for_the_network(destination):
     hanging = threading.Event()
 
     def hang(*_args, **_kwargs):
-        hanging.wait(5)
+        hanging.wait(120)
         return 200, b"{}"
 
     reporter = Reporter(destination("http://nowhere"), sender=hang)
@@ -277,19 +277,19 @@ def test_the_training_thread_never_waits_for_the_network(destination):
     each = (time.perf_counter() - began) / 1000
     hanging.set()
     assert each < 1e-3  # measured Nov 2026: 12 us
-    assert reporter.flush(10)
+    assert reporter.flush(60)
 
 
 def test_a_full_buffer_spills_the_oldest_into_the_file(destination, tmp_path):
     release = threading.Event()
 
     def hang(*_args, **_kwargs):
-        release.wait(10)
+        release.wait(120)
         return 200, b"{}"
 
     reporter = Reporter(destination("http://nowhere"), capacity=3, sender=hang)
     reporter.report(0, 0.5)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not reporter._in_flight:
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -297,7 +297,7 @@ def test_a_full_buffer_spills_the_oldest_into_the_file(destination, tmp_path):
         reporter.report(step, 0.5)
     assert [line["step"] for line in lines(tmp_path)] == [1, 2]
     release.set()
-    assert reporter.flush(10)
+    assert reporter.flush(60)
 
 
 def test_leaving_is_bounded_and_loses_nothing(destination, tmp_path):
@@ -309,7 +309,7 @@ def test_leaving_is_bounded_and_loses_nothing(destination, tmp_path):
         reporter.report(step, 0.5)
     began = time.monotonic()
     reporter.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30  # half a second, on an idle machine
     assert sorted(line["step"] for line in lines(tmp_path)) == list(range(5))
 
 
@@ -317,7 +317,7 @@ def test_leaving_while_a_request_hangs_is_bounded_too(destination):
     release = threading.Event()
 
     def hang(*_args, **_kwargs):
-        release.wait(10)
+        release.wait(120)
         return 200, b"{}"
 
     reporter = Reporter(destination("http://nowhere"), drain_s=0.2, sender=hang)
@@ -325,7 +325,7 @@ def test_leaving_while_a_request_hangs_is_bounded_too(destination):
     time.sleep(0.05)
     began = time.monotonic()
     reporter.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 60  # the request would hang for two minutes
     release.set()
 
 
@@ -356,14 +356,14 @@ def test_a_forked_child_sends_its_own_reports_and_not_its_parents(destination):
 
     reporter = Reporter(destination("http://nowhere"), sender=note)
     reporter.report(1, 0.5)
-    assert reporter.flush(10)
+    assert reporter.flush(60)
     reporter._waiting.append({"step": 99, "score": 0.0})  # the parent's, not yet sent
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         sent.clear()
         reporter.report(2, 0.5)
-        reporter.flush(10)
+        reporter.flush(60)
         os.write(writer, json.dumps([one["step"] for one in sent]).encode())
         os._exit(0)
     os.waitpid(child, 0)
