@@ -256,7 +256,7 @@ def _merge(replicates: list[EvalPoint]) -> EvalPoint:
     total = sum(weights)
     known_errors = [point.stderr for point in finite if point.stderr is not None]
     stderr = (
-        math.sqrt(sum((w * se / total) ** 2 for w, se in zip(weights, known_errors, strict=True)))
+        math.hypot(*(w / total * se for w, se in zip(weights, known_errors, strict=True)))
         if len(known_errors) == len(finite)
         else None
     )

@@ -22,7 +22,8 @@ __all__ = ["EvalIn", "LossIn", "Submission", "check_id", "launch_of_submission",
 
 Step = Annotated[int, Meta(ge=0, le=2**53)]
 Name = Annotated[str, Meta(max_length=200)]
-Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Finite = Annotated[float, Meta(ge=-1e100, le=1e100)]
+"""A number whose square is one too."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 _DIRECTIONS = {"max", "min"}
@@ -63,7 +64,7 @@ class EvalIn(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
 
     step: Step
     score: Finite | None = None
-    stderr: Annotated[float, Meta(ge=0, le=1e300)] | None = None
+    stderr: Annotated[float, Meta(ge=0, le=1e100)] | None = None
     n_items: Annotated[int, Meta(ge=1, le=2**53)] | None = None
     attempt: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     epoch_key: Name | None = None
@@ -118,7 +119,7 @@ class LossIn(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
 
     step: Step
     loss: Finite
-    throughput: Annotated[float, Meta(ge=0, le=1e300)] | None = None
+    throughput: Annotated[float, Meta(ge=0, le=1e100)] | None = None
     efficiency: Annotated[float, Meta(ge=0, le=1)] | None = None
 
 
