@@ -79,10 +79,11 @@ def test_autocorrelated_noise_stops_at_most_five_in_a_hundred(evals, known):
 def test_the_rate_follows_alpha():
     scores = noise(np.random.default_rng(13), RUNS, 20)
     statistic = statistics(scores, np.ones_like(scores))
-    for alpha in (0.003, 0.03, 0.15):
+    # At rates much below 1 % the bound at rho = 0.3 rules, and this one is not used up.
+    for alpha, at_least in ((0.003, 0.0), (0.03, 0.3), (0.15, 0.3)):
         rate = stopped(statistic, known=True, alpha=alpha).any(axis=1).mean()
         assert rate <= bound(alpha, RUNS)
-        assert rate >= 0.2 * alpha
+        assert rate >= at_least * alpha
 
 
 def decline(shape, evals, peak, drop):

@@ -151,13 +151,13 @@ def test_glr_cusum_is_the_best_of_all_splits():
 def test_the_e_detector_holds_alpha_on_flat_and_rising_curves():
     generator = np.random.default_rng(3)
     for truth in (np.zeros(60), np.linspace(0, 10, 60)):
-        scores = truth + generator.standard_normal((400, 60))
+        scores = truth + generator.standard_normal((200, 60))
         assert (judge(EDetector(alpha=0.05), scores, 1.0).stop >= 0).mean() <= 0.05
 
 
 @pytest.mark.parametrize("spec", ["order-restricted", "glr-cusum", "bocpd", "local-trend"])
 def test_the_stated_false_alarms_are_not_far_off(spec):
-    scores = np.random.default_rng(4).standard_normal((300, 40))
+    scores = np.random.default_rng(4).standard_normal((150, 30))
     assert (judge(rule_of(spec), scores, 1.0).stop >= 0).mean() <= 0.03
 
 
