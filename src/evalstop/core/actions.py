@@ -54,6 +54,7 @@ class Stop(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
         rule: the rule that raised the alarm, as a SPEC.
         verdict: what the rule saw.
         best_step: step of the checkpoint to keep: the best score of the current epoch.
+        step: step of the newest evaluation that the verdict rests on.
         best_checkpoint: its name, None if the best step was never saved (the job is unbacked).
         author: "policy", or the person who ordered it.
     """
@@ -62,6 +63,7 @@ class Stop(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     rule: str = ""
     verdict: Verdict = Verdict()
     best_step: int = -1
+    step: int = -1
     best_checkpoint: str | None = None
     author: str = "policy"
 

@@ -97,6 +97,11 @@ class History(Generic[S]):
         return tuple(self._series)
 
     @property
+    def newest(self) -> EvalPoint | None:
+        """The last point of the clean series."""
+        return self._series[-1] if self._series else None
+
+    @property
     def best(self) -> EvalPoint | None:
         """The highest score of the current epoch (ties: the earliest step), saved or not."""
         return self._best

@@ -80,11 +80,13 @@ class Watch:
     def stop(self, job: str) -> Stop:
         """Return the order to stop the job, naming the checkpoint to keep."""
         best = self.history.best_saved or self.history.best
+        newest = self.history.newest
         return Stop(
             job=job,
             rule=self.spec,
             verdict=self.verdict,
             best_step=-1 if best is None else best.step,
+            step=-1 if newest is None else newest.step,
             best_checkpoint=None if best is None else best.checkpoint,
         )
 

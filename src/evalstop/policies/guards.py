@@ -244,25 +244,32 @@ class Confirmed:
     Args:
         limit_s: seconds to wait for it. After that the alarm as it stands counts.
 
-    The confirming evaluation is pooled with the first, and the rule judges again: if the alarm
-    is still on at the next report, the stop passes; if not, it is withdrawn.
+    Each confirming evaluation is pooled with the first of its step, and the rule judges again: if
+    the alarm is still on when as many reports have come as were asked for, the stop passes; if it
+    is off after any of them, the stop is withdrawn. A new step counts as a report too.
     """
 
     def __init__(self, *, limit_s: float) -> None:
         _require_not_negative("limit_s", limit_s)
         self._limit_s = limit_s
         self._held = Held("confirm")
+        self._awaited: dict[str, int] = {}
 
     def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
-        """Ask at the first alarm; let the stop pass if a later report keeps the alarm up."""
+        """Ask at the first alarm; let the stop pass if the answers keep the alarm up."""
         if stop.author != "policy":
             return (stop,)
-        if stop.job in self._held.stops:
-            del self._held.stops[stop.job]
-            return (stop,)
-        timer = self._held.hold(stop, view.now + self._limit_s)
-        steps = tuple(step for step in (stop.best_step,) if step >= 0)
-        return (RequestEval(job=stop.job, steps=steps), timer)
+        if stop.job not in self._held.stops:
+            timer = self._held.hold(stop, view.now + self._limit_s)
+            steps = tuple(sorted({step for step in (stop.best_step, stop.step) if step >= 0}))
+            self._awaited[stop.job] = len(steps)
+            return (RequestEval(job=stop.job, steps=steps), timer)
+        self._awaited[stop.job] -= 1
+        if self._awaited[stop.job] > 0:
+            self._held.stops[stop.job] = (self._held.stops[stop.job][0], stop)
+            return ()
+        self.withdraw(stop.job)
+        return (stop,)
 
     def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Let the stop go at the limit."""
@@ -272,6 +279,7 @@ class Confirmed:
     def withdraw(self, job: str) -> None:
         """Drop the stop."""
         self._held.stops.pop(job, None)
+        self._awaited.pop(job, None)
 
 
 class OperatorDesk:

@@ -108,7 +108,10 @@ class Run:
 
     def next_time(self) -> float:
         """Return when the next evaluation is made, or else when the job ends."""
-        return self.origin + self.pace * self.marks[self.cursor]
+        at = self.origin + self.pace * self.marks[self.cursor]
+        # A mark that was reached in the instant of a preemption may round to just before the
+        # resumption: time never goes back.
+        return max(at, self.begun_at)
 
     def pause(self, now: float) -> None:
         """Stop training and save."""

@@ -179,6 +179,7 @@ class Simulator:
         run.cursor = following = cursor + 1
         self._ticket = ticket = self._ticket + 1
         next_time = run.origin + run.pace * run.marks[following]
+        next_time = max(next_time, time)  # see Run.next_time
         heapreplace(self._heap, (next_time, ticket, run, run.generation))
         if self._losses or self._delayed:
             self._report(time, run, cursor)

@@ -105,11 +105,12 @@ def test_a_report_that_comes_after_the_end_is_heard_by_nobody():
 def test_a_confirming_evaluation_of_the_best_withdraws_a_stop_or_lets_it_pass(again, outcome):
     """The best score was luck: evaluated again it is 0.5, pooled 0.7, and nothing has declined."""
     scores = [0.6, 0.9, 0.75, 0.74, 0.78, 0.78]
-    one = job(scores, replicates=[[again]] * 6, stderrs=[0.05] * 6)
+    replicates = [[again if score == 0.9 else score] for score in scores]
+    one = job(scores, replicates=replicates, stderrs=[0.05] * 6)
     policy = EvalStop(
         base=Fifo(), rules=parse_rule("drop:g=2,k=2"), guard=Confirmed(limit_s=1000.0)
     )
     log, reports, _ = heard(policy, one, costs=ExecutionCosts(extra_eval_s=5.0))
-    assert [r.point.step for r in reports if r.point.eval_id] == [200]
+    assert [r.point.step for r in reports if r.point.eval_id] == [200, 400]
     assert log.outcome[0] == OUTCOME_CODES[Outcome[outcome]]
     assert log.stop_eval[0] == (-1 if outcome == "COMPLETED" else 3)
