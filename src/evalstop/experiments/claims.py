@@ -214,7 +214,10 @@ def _rivals(results: Results) -> list[Claim]:
             [("", rate("recall", "LossPlateau"))],
             seeds,
             more_is_better=False,
-            note="The paper states no patience and no loss curves; ours: patience 2, as k = 2",
+            note=(
+                "The paper states no patience and no loss curves. Ours: patience 2, as k = 2; the "
+                "one free number of the loss curves was fitted to this recall"
+            ),
         ),
         _claim(
             "lossplateau_fpr",
@@ -225,7 +228,7 @@ def _rivals(results: Results) -> list[Claim]:
                 ("healthy RLHF jobs", rate("fpr_rlhf", "LossPlateau")),
             ],
             seeds,
-            note="As for its recall",
+            note="Not fitted: it follows from the recall, 0.38 x 64 / 104",
         ),
     ]
 
@@ -233,37 +236,46 @@ def _rivals(results: Results) -> list[Claim]:
 _RANGE_BASES = ("fifo", "sjf-est", "srtf-est", "loss-aware")
 
 
+_RANGE = (0.089, 0.252)
+_RANGE_BASES = ("fifo", "sjf-est", "srtf-est", "loss-aware")
+
+
 def _range(results: Results) -> Claim:
+    """Return the claim on four bases: each has to meet the range, under one reading for all."""
     suite = main_table.SUITE
-    bound = (0.089, 0.252)
     readings: list[Reading] = []
     told: list[str] = []
     for name, figure in (("all jobs", "jct_mean_s"), ("completed jobs", "jct_completed_mean_s")):
-        found = {
-            base: _reduction(results.change(suite, figure, scheduler=base, rule=EVALSTOP))
+        found = [
+            _reduction(results.change(suite, figure, scheduler=base, rule=EVALSTOP))
             for base in _RANGE_BASES
-        }
-        low, high = (pick(one.value for one in found.values()) for pick in (min, max))
+        ]
+        values = [one.value for one in found]
         readings.append(
             Reading(
                 name=name,
-                ours=(low + high) / 2,
-                interval=(low, high),
-                holds=all(_meets(one, bound) for one in found.values()),
+                ours=(min(values) + max(values)) / 2,
+                interval=(min(values), max(values)),
+                holds=all(_meets(one, _RANGE) for one in found),
             )
         )
-        told.append(f"{name}: " + ", ".join(f"{base} {percent(e)}" for base, e in found.items()))
-    best = next((one for one in readings if one.holds), readings[0])
-    above = best.ours is not None and best.ours > bound[1]
+        each = zip(_RANGE_BASES, found, strict=True)
+        told.append(f"{name}: " + ", ".join(f"{base} {percent(one)}" for base, one in each))
+    chosen = next((one for one in readings if one.holds), readings[0])
+    assert chosen.interval is not None
     return Claim(
         id="jct_reduction_range",
         paper="8.9 to 25.2 % over FIFO, SJF-Est, SRTF-Est, LossAware",
-        ours=best.ours,
-        interval=best.interval,
+        ours=chosen.ours,
+        interval=chosen.interval,
         seeds=results.seeds(suite),
-        holds=best.holds,
-        direction="same" if best.holds else "better" if above else "worse",
-        note=f"Interval: least and largest mean. {'; '.join(told)}",
+        holds=chosen.holds,
+        direction="same"
+        if chosen.holds
+        else "better"
+        if chosen.interval[1] > _RANGE[1]
+        else "worse",
+        note="Interval: least and largest mean of the four. " + "; ".join(told),
         readings=tuple(readings),
     )
 

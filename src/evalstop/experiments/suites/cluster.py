@@ -37,7 +37,7 @@ AXES: Mapping[str, tuple[tuple[str, ...], dict[float, Scenario]]] = {
         ("fifo", "srtf-est"),
         {
             load: replace(PAPER, arrivals=replace(PAPER.arrivals, load=load))
-            for load in (0.5, 0.7, 0.9, 1.1, 1.3)
+            for load in (0.5, 0.7, 0.9, 1.15, 1.3)
         },
     ),
     "cluster size": (
