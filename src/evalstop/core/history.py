@@ -36,6 +36,7 @@ __all__ = ["DIVERGED_AFTER", "History", "pool"]
 _DIVERGED = State.DIVERGED
 
 S = TypeVar("S")
+_T = TypeVar("_T", str | None, float | None, "tuple[float, ...] | None")
 
 DIVERGED_AFTER = 3
 """Non-finite evaluations in a row that make a job ``diverged``."""
@@ -175,7 +176,7 @@ class History(Generic[S]):
             self._seen = {_identity(known) for known in self._reports}
         identity = _identity(point)
         if identity in self._seen:
-            return self.verdict
+            return self._add_repeat(identity, point)
         self._seen.add(identity)
         self._reports.append(point)
         if (
@@ -188,6 +189,25 @@ class History(Generic[S]):
             self._nonfinite += 1
             self.verdict = _unless_diverged(self.verdict, self._nonfinite)
         else:
+            self._refold()
+        return self.verdict
+
+    def _add_repeat(self, identity: _Identity, repeat: EvalPoint) -> Verdict:
+        """Take from a repeat what the first report did not say; it never counts again.
+
+        Of two names or values the smaller is kept, so that the order of arrival plays no part.
+        """
+        index = next(i for i, known in enumerate(self._reports) if _identity(known) == identity)
+        known = self._reports[index]
+        merged = msgspec.structs.replace(
+            known,
+            checkpoint=_smaller(known.checkpoint, repeat.checkpoint),
+            proxy=_smaller(known.proxy, repeat.proxy),
+            items=_smaller(known.items, repeat.items),
+        )
+        said = (merged.checkpoint, merged.proxy, merged.items)
+        if said != (known.checkpoint, known.proxy, known.items):
+            self._reports[index] = merged
             self._refold()
         return self.verdict
 
@@ -226,6 +246,13 @@ def _identity(point: EvalPoint) -> _Identity:
         point.stderr,
         point.n_items,
     )
+
+
+def _smaller(one: _T, other: _T) -> _T:
+    """Return the smaller of two values, either of which may be None (which says nothing)."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 def _unless_diverged(verdict: Verdict, nonfinite: int) -> Verdict:

@@ -115,6 +115,8 @@ def _paired(best: tuple[float, ...], now: tuple[float, ...]) -> float:
     differences = [a - b for a, b in zip(best, now, strict=True)]
     size = len(differences)
     mean = sum(differences) / size
-    largest = max(1e-300, *(abs(d) for d in differences))
+    largest = max(map(abs, differences))
+    if largest == 0.0:
+        return 0.0
     squares = sum((d - mean) ** 2 for d in differences) + 2.0 * largest * largest
     return mean / math.sqrt(squares / (size - 1) / size)

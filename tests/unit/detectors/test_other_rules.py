@@ -192,6 +192,14 @@ def test_paired_holds_alpha_although_the_best_is_picked():
     assert stopped / 200 <= 0.05
 
 
+def test_paired_finds_no_difference_between_equal_answers():
+    rule = Paired()
+    state = rule.start()
+    for step in range(3):
+        state, verdict = rule.step(state, EvalPoint(step=step, score=0.5, items=(0.5,) * 20))
+    assert (verdict.statistic, verdict.alarm) == (0.0, False)
+
+
 def test_paired_says_why_it_does_not_compare():
     rule = Paired()
     state = rule.start()
