@@ -6,6 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from evalstop.lab.labels import smoothed
@@ -26,8 +27,9 @@ _COLUMNS = 4
 
 def _save(figure: Figure, file: Path) -> None:
     figure.tight_layout()
-    # No date in the file: the same runs give the same bytes.
-    figure.savefig(file, metadata={"Date": None})
+    # No date and no random ids in the file: the same runs give the same bytes.
+    with rc_context({"svg.hashsalt": "evalstop"}):
+        figure.savefig(file, metadata={"Date": None})
 
 
 def _by_arm(runs: Sequence[LabRun]) -> dict[str, list[LabRun]]:
