@@ -56,8 +56,8 @@ class FifoBackfill:
         self._tickets: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._next_ticket = 0
-        self._ends: list[tuple[float, int]] = []  # projected end and ticket of running jobs
-        self._end_of: dict[str, tuple[float, int]] = {}
+        self._ends: list[tuple[float, int, int]] = []  # projected end, ticket, GPUs of who runs
+        self._end_of: dict[str, tuple[float, int, int]] = {}
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Start the head while it fits, then whoever delays it not at all."""
@@ -90,7 +90,8 @@ class FifoBackfill:
 
     def _run(self, job: JobView, now: float) -> None:
         self._leave(job.id)
-        entry = (now + job.remaining_s(now), self._tickets[job.id])
+        # Its own GPUs, not those held: at the decision to start it, it holds none yet.
+        entry = (now + job.remaining_s(now), self._tickets[job.id], job.gpus)
         insort(self._ends, entry)
         self._end_of[job.id] = entry
 
@@ -134,10 +135,10 @@ class FifoBackfill:
 
     def _reservation(self, gpus: int, free: int, view: ClusterView) -> tuple[float, int]:
         """Return the shadow time and the GPUs that the head leaves over then."""
-        for end, ticket in self._ends:
+        for end, _, held in self._ends:
             if end == _GONE:
                 break
-            free += view.jobs[self._names[ticket]].held_gpus
+            free += held
             if free >= gpus:
                 return max(end, view.now), free - gpus
         return -_GONE, 0
