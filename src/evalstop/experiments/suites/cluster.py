@@ -129,7 +129,7 @@ def section(results: Results) -> Section:
         suite=SUITE,
         title="The cluster: load, size, estimates, evaluations that come late or never, release",
         text=(
-            "Scenario `paper` but for one thing at a time. GPUs are interchangeable: node types "
+            "The scenario paper but for one thing at a time. GPUs are interchangeable: node types "
             "with speeds of their own are not simulated."
         ),
         exhibits=(*charts, *tables),

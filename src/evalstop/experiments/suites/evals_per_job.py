@@ -66,7 +66,7 @@ def section(results: Results) -> Section:
         suite=SUITE,
         title="Evaluations per job: where consecutive declines break",
         text=(
-            "Scenario `paper` but for the number of evaluations. The more often a job is "
+            "The scenario paper but for the number of evaluations. The more often a job is "
             "evaluated, the smaller the change between two evaluations against their noise, and "
             "the more chances for k declines in a row."
         ),

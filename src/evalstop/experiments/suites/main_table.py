@@ -45,7 +45,7 @@ def section(results: Results) -> Section:
         suite=SUITE,
         title="RLHF-heavy: six base schedulers, with and without early stopping",
         text=(
-            "Scenario `paper`: 200 jobs on 64 GPUs, 80 % RLHF, 60 % of it hacking. Every rule "
+            "The scenario paper: 200 jobs on 64 GPUs, 80 % RLHF, 60 % of it hacking. Every rule "
             "meets the same jobs. StopAt and LossPlateau stop RLHF jobs. Under Pollux jobs can "
             "be resized; everywhere else they are rigid."
         ),

@@ -51,7 +51,7 @@ def section(results: Results) -> Section:
         title="Light mixes and negative controls",
         text=(
             "Where nothing hacks, every stop is wrong, and every gain in completion time is "
-            "taken from jobs that were healthy. `hard` has plateaus, dips, cliffs and "
+            "taken from jobs that were healthy. Scenario hard has plateaus, dips, cliffs and "
             "correlated noise."
         ),
         exhibits=(

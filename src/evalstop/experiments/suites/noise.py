@@ -51,7 +51,7 @@ def section(results: Results) -> Section:
     return Section(
         suite=SUITE,
         title="Noise: every rule under every sigma",
-        text="Scenario `paper` but for sigma. Ten evaluations a job.",
+        text="The scenario paper but for sigma. Ten evaluations a job.",
         exhibits=(
             sweep_chart(
                 results,

@@ -48,7 +48,7 @@ def section(results: Results) -> Section:
         title="Real arrivals",
         text=(
             f"The first {jobs:,} jobs of the trace on {GPUS} GPUs: their times, sizes and "
-            "durations are real, types and curves are those of scenario `paper`, new for each "
+            "durations are real, types and curves are those of scenario paper, new for each "
             "seed. Durations span five orders of magnitude, so that relative changes of a mean "
             "are those of its longest jobs."
         ),
