@@ -17,11 +17,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import logging
 import os
 import threading
 import time
-import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from evalstop.client.wire import Report
 
 __all__ = ["Asker", "Reporter", "Sender", "flush", "report", "should_stop"]
-
-_logger = logging.getLogger("evalstop.client")
 
 _BATCH = 500
 _FIRST_PAUSE_S = 0.5
@@ -274,7 +270,7 @@ class Reporter:
                 self._changed.notify_all()
 
     def _send_until_settled(self, batch: Sequence[Report]) -> None:
-        key = uuid.uuid4().hex
+        key = os.urandom(16).hex()
         body = batch_body(batch)
         pause = _FIRST_PAUSE_S
         while True:
@@ -334,7 +330,13 @@ class Reporter:
     def _complain(self, message: str) -> None:
         if not self._complained:
             self._complained = True
-            _logger.warning("evalstop: %s", message)
+            _warn(message)
+
+
+def _warn(message: str) -> None:
+    import logging  # noqa: PLC0415 -- 10 ms that a run without complaints need not pay
+
+    logging.getLogger("evalstop.client").warning("evalstop: %s", message)
 
 
 _reporter: Reporter | None = None
@@ -355,7 +357,7 @@ def report(step: object, score: object, **fields: object) -> None:
     try:
         _shared().report(step, score, **fields)  # type: ignore[arg-type] # an unknown field is caught below
     except Exception as error:  # noqa: BLE001 -- no report is worth a training run
-        _logger.warning("evalstop: a report was lost: %s: %s", type(error).__name__, error)
+        _warn(f"a report was lost: {type(error).__name__}: {error}")
 
 
 def should_stop() -> bool:

@@ -139,7 +139,7 @@ def test_a_server_that_comes_up_late_gets_everything_in_order(destination):
     try:
         late.__init__()
         # The same reporter, pointed at the server that now lives at another port.
-        object.__setattr__(reporter.destination, "url", late.url)
+        reporter.destination = reporter.destination._replace(url=late.url)
         assert reporter.flush(60)
         assert [report["step"] for report in late.taken] == list(range(50))
     finally:
