@@ -15,15 +15,21 @@ if TYPE_CHECKING:
 
 __all__ = ["BackendContract", "eventually"]
 
-_POLL_S = 0.02
+_FIRST_WAIT_S = 0.02
+_LONGEST_WAIT_S = 0.25
 
 
 def eventually(holds: Callable[[], bool], within_s: float) -> None:
-    """Wait until ``holds()``; fail when it does not within ``within_s`` seconds."""
-    deadline = time.monotonic() + within_s
+    """Wait until ``holds()``; fail when it does not within ``within_s`` seconds.
+
+    It is asked ever more rarely, up to four times a second: a backend that is asked all the time
+    has none left to do what is waited for.
+    """
+    deadline, wait_s = time.monotonic() + within_s, _FIRST_WAIT_S
     while not holds():
         assert time.monotonic() < deadline, f"did not come true within {within_s} s"
-        time.sleep(_POLL_S)
+        time.sleep(wait_s)
+        wait_s = min(_LONGEST_WAIT_S, 1.5 * wait_s)
 
 
 class BackendContract:
