@@ -7,7 +7,7 @@ import pickle
 import pytest
 import ray
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler, HyperBandScheduler
+from ray.tune.schedulers import ASHAScheduler
 
 from evalstop.client.ray import EvalStopScheduler, EvalStopStopper
 from evalstop.core.errors import InputError, SpecError
@@ -45,14 +45,15 @@ def fit(folder, *, curves, scheduler=None, stop=None, mode="max"):
 
 BASES = {
     "asha": (lambda: ASHAScheduler(max_t=8, grace_period=8), "max"),
-    "hyperband, lower is better": (lambda: HyperBandScheduler(max_t=8), "min"),
+    # Not HyperBand: after a stop it can leave the others paused for ever (docs/limits.md).
+    "asha, lower is better": (lambda: ASHAScheduler(max_t=8, grace_period=8), "min"),
 }
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("_connected")
 @pytest.mark.parametrize(("base", "mode"), BASES.values(), ids=BASES)
-def test_the_falling_trial_is_stopped_under_any_scheduler(tmp_path, base, mode):
+def test_the_falling_trial_is_stopped_whichever_way_is_better(tmp_path, base, mode):
     curves = [HEALTHY, HACKED]
     if mode == "min":
         curves = [[1 - score for score in curve] for curve in curves]
