@@ -53,12 +53,13 @@ def _workload(cell: Cell, seed: int, arrived: Arrived | None) -> Workload:
 
 def _run(cell: Cell, seed: int, workload: Workload) -> Row:
     rules = parse_rule(cell.rule)
-    base = parse_scheduler(cell.scheduler)
+    base = parse_scheduler(cell.scheduler, speeds=cell.scenario.speeds)
     make = Deprioritise if cell.mode == "deprioritise" else EvalStop
     policy: Policy = make(base=base, rules=rules)
     columns, events = simulate_once(
         workload,
         gpus=cell.scenario.gpus,
+        pools=cell.scenario.pools,
         policy=policy,
         costs=costs_of(cell.scenario),
         losses=cell.scheduler.startswith(_READS_LOSSES) or _reads_losses(rules),

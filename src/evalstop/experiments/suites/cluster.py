@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from evalstop.experiments.grid import EVALSTOP, cells, plan_of, sweep_chart, sweep_table
 from evalstop.experiments.results import CONTROL
 from evalstop.reports.exhibits import Section
-from evalstop.workloads.scenario import Costs, Deliveries, Scenario
+from evalstop.workloads.scenario import Costs, Deliveries, NodeType, Scenario
 from evalstop.workloads.scenarios import PAPER
 
 if TYPE_CHECKING:
@@ -30,6 +30,18 @@ INTERVAL_S = PAPER.durations.median_s / PAPER.evals.counts[1]
 def _of_size(gpus: int) -> Scenario:
     """Return the same load on more GPUs: jobs in proportion, at least the paper's 200."""
     return replace(PAPER, gpus=gpus, jobs=max(200, 200 * gpus // 64))
+
+
+def _half_at(speed: float) -> Scenario:
+    """Return half of the GPUs at another speed, jobs in proportion to what the cluster gives."""
+    half = PAPER.gpus // 2
+    return replace(
+        PAPER,
+        pools=(
+            NodeType(name="new", gpus=half, speed=1.0),
+            NodeType(name="old", gpus=half, speed=speed),
+        ),
+    )
 
 
 AXES: Mapping[str, tuple[tuple[str, ...], dict[float, Scenario]]] = {
@@ -72,6 +84,7 @@ AXES: Mapping[str, tuple[tuple[str, ...], dict[float, Scenario]]] = {
             for seconds in (0.0, 60.0, 300.0, 900.0)
         },
     ),
+    "speed of half": (("srtf-est",), {speed: _half_at(speed) for speed in (1.0, 0.5, 0.25)}),
 }
 """Axis: base schedulers, and a scenario for each value."""
 
@@ -81,6 +94,7 @@ WORDS = {
     "estimate error": "sigma of the logarithm of estimate / duration",
     "eval duration": "duration of an evaluation over the time between two",
     "lost evals": "share of evaluations that never arrive",
+    "speed of half": "speed of half of the GPUs, the others at 1",
     "release delay": "seconds from the end of a job until its GPUs are free",
 }
 
@@ -129,8 +143,9 @@ def section(results: Results) -> Section:
         suite=SUITE,
         title="The cluster: load, size, estimates, evaluations that come late or never, release",
         text=(
-            "The scenario paper but for one thing at a time. GPUs are interchangeable: node types "
-            "with speeds of their own are not simulated."
+            "The scenario paper but for one thing at a time. Where half of the GPUs are slower, "
+            "each half has a base scheduler of its own and a job goes where it should end first "
+            "(`evalstop.schedulers.partitioned`); it does not move between them."
         ),
         exhibits=(*charts, *tables),
     )
