@@ -57,7 +57,7 @@ class Watch:
         """
         try:
             if self.judge is not None:
-                self.verdict = self._judge(event, jobs)
+                self.verdict = self._judged(self.judge, event, jobs)
             elif isinstance(event, EvalReported):
                 self.verdict = verdict = self.history.add(event.point)
                 return verdict
@@ -67,12 +67,15 @@ class Watch:
             self.judge, self.judge_state, self.verdict = _BLINDED, blind, blind
         return self.verdict
 
-    def _judge(self, event: EvalReported | LossReported, jobs: Mapping[str, JobView]) -> Verdict:
-        if self.judge is None:
-            return self.verdict
+    def _judged(
+        self,
+        judge: JobRule[Any],
+        event: EvalReported | LossReported,
+        jobs: Mapping[str, JobView],
+    ) -> Verdict:
         if isinstance(event, EvalReported) and not self.unwatched:
             self.history.add(event.point)
-        self.judge_state, verdict = self.judge.judge(
+        self.judge_state, verdict = judge.judge(
             self.judge_state, event, jobs[event.job], event.time
         )
         return verdict
