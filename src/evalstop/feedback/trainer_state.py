@@ -140,14 +140,14 @@ class TrainerStateTail:
         for name, curve in watched.items():
             told = self._told.setdefault(name, {})
             errors = _by_step(by_name.get(f"{curve.metric}_stderr"))
-            for step, score, proxy in _rows(curve):
+            for step, score, proxy, error in _rows(curve):
                 if step in told:
                     continue
                 told[step] = score
                 point = EvalPoint(
                     step=step,
                     score=score,
-                    stderr=errors.get(step),
+                    stderr=errors.get(step, error),
                     attempt=self._attempt,
                     checkpoint=self._checkpoint(step),
                     proxy=proxy,
@@ -158,7 +158,7 @@ class TrainerStateTail:
     def _is_rewound(self, name: str, curve: Curve) -> bool:
         told = self._told.get(name, {})
         return any(
-            step in told and repr(told[step]) != repr(score) for step, score, _ in _rows(curve)
+            step in told and repr(told[step]) != repr(score) for step, score, *_ in _rows(curve)
         )
 
     def _checkpoint(self, step: int) -> str | None:
@@ -166,11 +166,20 @@ class TrainerStateTail:
         return name if (self._directory / name).is_dir() else None
 
 
-def _rows(curve: Curve) -> list[tuple[int, float, float | None]]:
-    proxies = curve.proxies or [float("nan")] * len(curve.steps)
+def _rows(curve: Curve) -> list[tuple[int, float, float | None, float | None]]:
+    """Return (step, score, proxy, standard error), the last one told of each step."""
+    unknown = [float("nan")] * len(curve.steps)
+    columns = zip(
+        curve.steps, curve.scores, curve.proxies or unknown, curve.stderrs or unknown, strict=True
+    )
     last = {
-        step: (step, score, proxy if proxy == proxy else None)  # noqa: PLR0124 -- NaN test
-        for step, score, proxy in zip(curve.steps, curve.scores, proxies, strict=True)
+        step: (
+            step,
+            score,
+            proxy if proxy == proxy else None,  # noqa: PLR0124 -- NaN test
+            error if 0.0 < error < float("inf") else None,
+        )
+        for step, score, proxy, error in columns
     }
     return list(last.values())
 

@@ -16,7 +16,7 @@ from evalstop.traces.json_values import as_float, as_step
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["curves_of_log", "is_bookkeeping", "read_trainer_state"]
@@ -32,6 +32,7 @@ _BOOKKEEPING = (
 )
 _REWARDS = ("reward", "rewards/chosen", "objective/rlhf_reward")
 _SAME = 1e-9
+_MEAN, _SPREAD = "/mean", "/std"
 
 
 def read_trainer_state(path: Path, metric: str | None = None) -> Loaded:  # noqa: ARG001 -- as every reader
@@ -75,7 +76,7 @@ def curves_of_log(
         trace_id: name of the run.
         best_metric: the state's ``best_metric``, from which a direction may follow.
     """
-    found: dict[str, list[tuple[int, float, float]]] = {}
+    found: dict[str, list[tuple[int, float, float, float]]] = {}
     skipped: dict[str, list[SkippedPoint]] = {}
     losses: list[tuple[int, float]] = []
     proxy = math.nan
@@ -98,21 +99,49 @@ def curves_of_log(
                 reason = f"step {step} is negative" if step < 0 else f"not a number: {value!r}"
                 skipped.setdefault(name, []).append(SkippedPoint(step=step, reason=reason))
                 continue
-            found.setdefault(name, []).append((step, score, proxy))
+            error = _standard_error(name, entry)
+            found.setdefault(name, []).append((step, score, proxy, error))
     return [
         Curve(
             trace_id=trace_id,
             source=source,
             metric=name,
-            steps=[step for step, _, _ in points],
-            scores=[value for _, value, _ in points],
-            greater_is_better=_direction([value for _, value, _ in points], best_metric),
-            proxies=[reward for _, _, reward in points],
+            steps=[step for step, *_ in points],
+            scores=[value for _, value, *_ in points],
+            greater_is_better=_direction([value for _, value, *_ in points], best_metric),
+            stderrs=[error for *_, error in points],
+            proxies=[reward for _, _, reward, _ in points],
             losses=losses,
             skipped=tuple(skipped.get(name, ())),
         )
         for name, points in found.items()
     ]
+
+
+def _standard_error(name: str, entry: Mapping[str, Any]) -> float:
+    """Return the error of one evaluation's score, NaN where the entry does not tell it.
+
+    A sibling ``NAME_stderr`` says it. For TRL's ``.../mean`` there is ``.../std``, the spread
+    over completions: over the root of the number of prompts, which the time and the speed of the
+    evaluation give. Completions of one prompt are alike and do not count as more.
+    """
+    stated = as_float(entry.get(f"{name}_stderr"))
+    if stated is not None:
+        return stated
+    if not name.endswith(_MEAN):
+        return math.nan
+    spread, seconds, speed = (
+        as_float(entry.get(key))
+        for key in (
+            name.removesuffix(_MEAN) + _SPREAD,
+            f"{_PREFIX}runtime",
+            f"{_PREFIX}samples_per_second",
+        )
+    )
+    if spread is None or seconds is None or speed is None:
+        return math.nan
+    prompts = seconds * speed
+    return spread / math.sqrt(round(prompts)) if 1.0 <= prompts < math.inf else math.nan
 
 
 def _direction(values: Sequence[float], best: float | None) -> bool | None:

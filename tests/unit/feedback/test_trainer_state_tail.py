@@ -179,3 +179,35 @@ def test_an_unreadable_directory_is_an_error(run, tail, monkeypatch):
     monkeypatch.setattr(type(run.directory), "iterdir", refuse)
     with pytest.raises(ReadError, match="cannot be read: Permission denied"):
         tail.readings()
+
+
+def test_the_spread_that_trl_logs_gives_the_error_of_the_mean(run, tail):
+    spread = {
+        METRIC.replace("/mean", "/std"): 0.16,
+        "eval_runtime": 0.5,
+        "eval_samples_per_second": 128.0,  # 64 prompts
+    }
+    folder = run.save({5: 0.1})
+    state = json.loads((folder / "trainer_state.json").read_text())
+    state["log_history"][0] |= spread
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    (reading,) = tail.readings()
+    assert reading.point.stderr == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(
+    "missing", [METRIC.replace("/mean", "/std"), "eval_runtime", "eval_samples_per_second"]
+)
+def test_without_the_spread_or_the_count_the_error_is_not_known(run, tail, missing):
+    entry = {
+        "step": 5,
+        METRIC: 0.1,
+        METRIC.replace("/mean", "/std"): 0.16,
+        "eval_runtime": 0.5,
+        "eval_samples_per_second": 128.0,
+    }
+    del entry[missing]
+    folder = run.save({5: 0.1})
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": [entry]}))
+    (reading,) = tail.readings()
+    assert reading.point.stderr is None
