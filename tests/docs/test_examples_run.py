@@ -10,8 +10,10 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,15 @@ SCRIPTS = [
     )
     or [""]
 ]
+
+
+# A server's port in a page; when the page is run, a free one stands in for it.
+PORT = re.compile(r"\b879\d\b")
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return str(probe.getsockname()[1])
 
 
 class Shell:
@@ -93,8 +104,11 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def test_examples_of_a_page_run(page: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shell.folder)
 
+    ports: dict[str, str] = defaultdict(free_port)
+
     def evaluate(example: Example) -> None:
-        shell.run(["bash", "-euo", "pipefail", "-c", example.parsed])
+        command = PORT.sub(lambda port: ports[port[0]], example.parsed)
+        shell.run(["bash", "-euo", "pipefail", "-c", command])
 
     parsers = [PythonCodeBlockParser(), CodeBlockParser("bash", evaluate)]
     for example in Document.parse(str(page), *parsers).examples():

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +45,9 @@ def test_the_page_can_be_followed(slurm, tmp_path):
         "PYTHONPATH": str(ROOT / "src"),
     }
     output = tmp_path / "output"
-    script = "set -xeu\n" + "\n".join(BLOCKS)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    script = "set -xeu\n" + "\n".join(BLOCKS).replace("8795", port)
     with output.open("wb") as file:
         page = subprocess.Popen(
             ["bash", "-c", script],
