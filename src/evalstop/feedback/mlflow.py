@@ -76,10 +76,14 @@ class MlflowPoll:
             self.problems.append(f"{metric}: held back, the history is partial: {history.partial}")
             return []
         curve = curve_of_history(history, source=self._address.uri, trace_id=run.id, metric=metric)
-        rows = list(zip(curve.steps, curve.scores, strict=True))
-        if len(rows) == self._told.get(metric):
+        if len(curve.steps) == self._told.get(metric):
             return []
-        self._told[metric] = len(rows)
+        self._told[metric] = len(curve.steps)
+        attempts = curve.attempts or [0] * len(curve.steps)
+        rows = zip(curve.steps, curve.scores, attempts, strict=True)
         return [
-            self._watch.reading(name, EvalPoint(step=step, score=score)) for step, score in rows
+            self._watch.reading(
+                name, EvalPoint(step=step, score=score, attempt=self._watch.attempt + attempt)
+            )
+            for step, score, attempt in rows
         ]

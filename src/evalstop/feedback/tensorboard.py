@@ -1,8 +1,9 @@
 """Follow a run's TensorBoard events (extra ``tensorboard``).
 
 TensorBoard's accumulator reads on where it stopped, over new files too, and leaves half a record
-for the next time. A resumed run writes a step a second time into a new file: from there on it is
-a new attempt. So nothing is purged from what was read; the history decides what counts.
+for the next time. A resumed run writes steps a second time into a new file: from there on it is
+a new attempt. So nothing is purged from what was read; the history decides what counts. That a
+step told before began an attempt may be known only from the next one: then it is told again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from evalstop.core.errors import ReadError
 from evalstop.core.points import EvalPoint
+from evalstop.traces.rewinds import attempts_of
 from evalstop.traces.tensorboard import accumulator, is_event_file, scalar_tags, scalars_of
 
 if TYPE_CHECKING:
@@ -41,9 +43,7 @@ class TensorBoardTail:
         self._folder = folder
         self._watch = watch
         self._events: Any = None
-        self._read: dict[str, int] = {}
-        self._last_step: dict[str, int] = {}
-        self._attempt = watch.attempt
+        self._told: dict[str, list[int]] = {}
         self.names: set[str] = set()
 
     def readings(self) -> list[Reading]:
@@ -55,7 +55,7 @@ class TensorBoardTail:
         if self._events is None:
             if not self._folder.is_dir() or not any(map(is_event_file, self._folder.iterdir())):
                 return []
-            self._events = accumulator(self._folder, purge=False)
+            self._events = accumulator(self._folder)
         try:
             self._events.Reload()
         except Exception as error:  # TensorBoard raises what its parser raises
@@ -70,15 +70,13 @@ class TensorBoardTail:
 
     def _news(self, name: str, tag: str) -> list[Reading]:
         events = scalars_of(self._events, tag)
-        start = self._read.get(tag, 0)
-        self._read[tag] = len(events)
+        told = self._told.get(tag, [])
+        attempts = attempts_of([step for step, _, _ in events])
+        self._told[tag] = attempts
         news = []
-        for step, value, wall_time in events[start:]:
-            if step <= self._last_step.get(tag, -1):
-                self._attempt += 1
-                self._last_step.clear()
-            self._last_step[tag] = step
-            if step >= 0:
-                point = EvalPoint(step=step, score=value, attempt=self._attempt)
+        for place, (step, value, wall_time) in enumerate(events):
+            if step >= 0 and attempts[place : place + 1] != told[place : place + 1]:
+                attempt = self._watch.attempt + attempts[place]
+                point = EvalPoint(step=step, score=value, attempt=attempt)
                 news.append(self._watch.reading(name, point, wall_time))
         return news

@@ -2,7 +2,8 @@
 
 ``wandb:ENTITY/PROJECT/RUN``. The history is scanned for the watched keys from the last step read
 on. The API says how far the run has come (``lastHistoryStep``): a scan that ends before it is
-partial, and held back (R27). Nothing here was tried against the service itself.
+partial, and held back (R27). W&B's own step only grows; the trainer's goes back when a run is
+resumed, and then opens an attempt. Nothing here was tried against the service itself.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from evalstop.core.errors import MissingExtraError, ReadError
 from evalstop.core.points import EvalPoint
+from evalstop.traces.rewinds import attempts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from evalstop.feedback.scores import Watch
     from evalstop.ports import Reading
 
@@ -47,6 +53,7 @@ class WandbPoll:
         self._watch = watch
         self._api = api or _public_api()
         self._next_step = 0
+        self._points: dict[str, list[tuple[EvalPoint, float | None]]] = {}
         self.names: set[str] = set()
         self.problems: list[str] = []
 
@@ -78,14 +85,22 @@ class WandbPoll:
         if wanted and reached < last:
             self.problems = [f"held back, the history is partial: read to step {reached} of {last}"]
             return []
-        news = [
-            self._watch.reading(name, _point(row, key), row.get(_TIME))
-            for row in ordered
-            for name, key in wanted
-            if row.get(key) is not None
-        ]
         self._next_step = max(self._next_step, reached + 1)
-        return news
+        return [reading for name, key in wanted for reading in self._told(name, key, ordered)]
+
+    def _told(self, name: str, key: str, rows: list[dict[str, Any]]) -> Iterator[Reading]:
+        """Yield the new points of one metric, and those now known to have begun an attempt."""
+        points = self._points.setdefault(key, [])
+        known = len(points)
+        points += [(_point(row, key), row.get(_TIME)) for row in rows if row.get(key) is not None]
+        attempts = attempts_of([point.step for point, _ in points])
+        for place, (point, at) in enumerate(points):
+            attempt = self._watch.attempt + attempts[place]
+            if place < known and point.attempt == attempt:
+                continue
+            moved = replace(point, attempt=attempt)
+            points[place] = (moved, at)
+            yield self._watch.reading(name, moved, at)
 
 
 def _point(row: dict[str, Any], key: str) -> EvalPoint:

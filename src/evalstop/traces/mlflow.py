@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evalstop.core.errors import InputError, MissingExtraError, ReadError
+from evalstop.traces.rewinds import attempts_of
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
 from evalstop.traces.trainer_state import is_bookkeeping
 
@@ -207,25 +208,29 @@ def store_of(uri: str) -> Server | Library:
 
 
 def curve_of_history(history: History, *, source: str, trace_id: str, metric: str) -> Curve:
-    """Return a history as a curve in order of its own steps.
+    """Return a history as a curve in order of its own steps, attempt by attempt.
 
     Where every report has step 0 (a logger that never said its step) the order of time stands
-    in for it: 0, 1, 2, ...
+    in for it: 0, 1, 2, ... A resumed run that goes back opens an attempt.
     """
-    ordered = sorted(history.points, key=lambda point: (point[0], point[2]))
-    stepless = len(ordered) > 1 and all(step == 0 for step, _, _ in ordered)
-    points = [
-        (index if stepless else step, value) for index, (step, value, _) in enumerate(ordered)
-    ]
+    written = sorted(history.points, key=lambda point: (point[2], point[0]))
+    stepless = len(written) > 1 and all(step == 0 for step, _, _ in written)
+    steps = [index if stepless else step for index, (step, _, _) in enumerate(written)]
+    points = sorted(
+        zip(attempts_of(steps), steps, (value for _, value, _ in written), strict=True),
+        key=lambda point: point[:2],
+    )
+    attempts = [attempt for attempt, step, _ in points if step >= 0]
     return Curve(
         trace_id=trace_id,
         source=source,
         metric=metric,
-        steps=[step for step, _ in points if step >= 0],
-        scores=[value for step, value in points if step >= 0],
+        steps=[step for _, step, _ in points if step >= 0],
+        scores=[value for _, step, value in points if step >= 0],
+        attempts=attempts if any(attempts) else None,
         skipped=tuple(
             SkippedPoint(step=step, reason=f"step {step} is negative")
-            for step, _ in points
+            for _, step, _ in points
             if step < 0
         ),
         partial=history.partial,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import MissingExtraError, ReadError
 from evalstop.traces.names import canonical
+from evalstop.traces.rewinds import attempts_of, current_branch
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
 
 if TYPE_CHECKING:
@@ -34,12 +35,11 @@ def is_event_file(path: Path) -> bool:
     return "tfevents" in path.name
 
 
-def accumulator(folder: Path, *, purge: bool = True) -> Any:  # noqa: ANN401 -- TensorBoard is untyped
-    """Return TensorBoard's accumulator of all scalars of a run, none sampled away.
+def accumulator(folder: Path) -> Any:  # noqa: ANN401 -- TensorBoard is untyped
+    """Return TensorBoard's accumulator of all scalars of a run, none sampled away or purged.
 
-    Args:
-        folder: the run's.
-        purge: forget what a restarted run wrote beyond the step it restarts from.
+    TensorBoard would forget what a restarted run wrote beyond the step it restarts from; that
+    may hold the best score.
 
     Raises:
         MissingExtraError: TensorBoard is not installed.
@@ -50,7 +50,7 @@ def accumulator(folder: Path, *, purge: bool = True) -> Any:  # noqa: ANN401 -- 
         msg = "tensorboard"
         raise MissingExtraError(msg, "tensorboard") from error
     return module.EventAccumulator(
-        str(folder), size_guidance={"scalars": 0, "tensors": 0}, purge_orphaned_data=purge
+        str(folder), size_guidance={"scalars": 0, "tensors": 0}, purge_orphaned_data=False
     )
 
 
@@ -74,14 +74,17 @@ def read_event_folder(folder: Path, metric: str | None = None) -> Loaded:  # noq
 
 
 def curves_of_events(events: Any, *, source: str, trace_id: str) -> list[Curve]:  # noqa: ANN401 -- TensorBoard is untyped
-    """Return one curve a scalar tag, with training loss and reward where the run logged them."""
+    """Return one curve a scalar tag, with training loss and reward where the run logged them.
+
+    A resumed run that goes back opens an attempt; of losses and rewards the last attempt's count.
+    """
     scalars = {
         tag: [(step, value) for step, value, _ in scalars_of(events, tag)]
         for tag in scalar_tags(events)
     }
     spelled = {canonical(tag): tag for tag in scalars}
-    losses = next((scalars[spelled[name]] for name in _LOSSES if name in spelled), [])
-    rewards = next((scalars[spelled[name]] for name in _REWARDS if name in spelled), [])
+    losses = _newest(next((scalars[spelled[name]] for name in _LOSSES if name in spelled), []))
+    rewards = _newest(next((scalars[spelled[name]] for name in _REWARDS if name in spelled), []))
     return [
         Curve(
             trace_id=trace_id,
@@ -89,6 +92,7 @@ def curves_of_events(events: Any, *, source: str, trace_id: str) -> list[Curve]:
             metric=tag,
             steps=[step for step, _ in points if step >= 0],
             scores=[value for step, value in points if step >= 0],
+            attempts=_attempts([step for step, _ in points if step >= 0]),
             proxies=_at_or_before(rewards, [step for step, _ in points if step >= 0]),
             losses=[(step, loss) for step, loss in losses if math.isfinite(loss)],
             skipped=tuple(
@@ -100,6 +104,15 @@ def curves_of_events(events: Any, *, source: str, trace_id: str) -> list[Curve]:
         for tag, points in scalars.items()
         if points
     ]
+
+
+def _newest(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    return current_branch(points, [step for step, _ in points])
+
+
+def _attempts(steps: Sequence[int]) -> list[int] | None:
+    attempts = attempts_of(steps)
+    return attempts if any(attempts) else None
 
 
 def scalar_tags(events: Any) -> list[str]:  # noqa: ANN401 -- TensorBoard is untyped

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from evalstop.core.errors import ReadError
 from evalstop.traces.csv_columns import line_of, read_columns
+from evalstop.traces.rewinds import attempts_of
 from evalstop.traces.series import Curve, Loaded
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def read_wandb_export(path: Path, header: Sequence[str]) -> Loaded:
             for step, score in zip(steps, column.to_pylist(), strict=True)
             if score is not None and step >= 0
         ]
+        attempts = attempts_of([step for step, _ in rows])
         if rows:
             curves.append(
                 Curve(
@@ -59,6 +61,7 @@ def read_wandb_export(path: Path, header: Sequence[str]) -> Loaded:
                     metric=metric,
                     steps=[step for step, _ in rows],
                     scores=[score for _, score in rows],
+                    attempts=attempts if any(attempts) else None,
                 )
             )
     if not curves:

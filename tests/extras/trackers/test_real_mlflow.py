@@ -87,6 +87,22 @@ def test_nan_repeats_and_order_are_coped_with(server, client, run):
     assert not math.isfinite(by_step[40]) or by_step[40] > 1e300
 
 
+def test_a_resumed_run_is_judged_by_its_newest_branch(server, store, client, run):
+    """Neither attempt falls twice in a row; pooled they would. The abandoned best stays best."""
+    first = [(10, 0.5), (20, 0.9375), (30, 0.625), (40, 0.75)]
+    second = [(20, 0.5), (30, 0.625), (40, 0.4375), (50, 0.625)]
+    log(client, run, first + second)
+    followed = MlflowPoll(f"mlflow:{server}?run={run.info.run_id}", WATCH)
+    assert [(r.point.attempt, r.point.step) for r in followed.readings()] == [
+        *((0, step) for step, _ in first),
+        *((1, step) for step, _ in second),
+    ]
+    for uri in (server, store):
+        place = f"mlflow:{uri}?run={run.info.run_id}"
+        (result,) = replay(place, parse_rule("consecutive:k=2"), direction="max").results
+        assert (result.fired, result.best_step, result.best_score) == (False, 20, 0.9375)
+
+
 def test_step_0_for_all_is_ordered_by_time(server, client, run):
     log(client, run, [(0, 0.1), (0, 0.2), (0, 0.3)])
     (curve,) = read_source(f"mlflow:{server}?run={run.info.run_id}").curves

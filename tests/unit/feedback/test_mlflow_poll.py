@@ -92,6 +92,23 @@ def test_nan_is_a_reading_without_score(fake):
     assert math.isnan(reading.point.score)
 
 
+def test_a_resumed_run_opens_an_attempt_beyond_the_jobs_own(fake):
+    watch = Watch(job="job-7", metric="acc", direction="max", attempt=2)
+    source = MlflowPoll("mlflow:http://x?run=r1", watch, Server("http://x", fake))
+    at = iter(range(10))
+
+    def log(*steps):
+        for step in steps:
+            fake.log("acc", step, 0.5)
+            fake.rows["acc"][-1]["timestamp"] = str(next(at))
+
+    log(10, 20, 30, 20)
+    assert {r.point.attempt for r in source.readings()} == {2}  # may be a repeated evaluation
+    log(30)
+    told = [(r.point.attempt, r.point.step) for r in source.readings()]
+    assert told == [(2, 10), (2, 20), (2, 30), (3, 20), (3, 30)]
+
+
 def test_without_a_run_the_jobs_tag_finds_it(fake):
     source = poll(fake, "mlflow:http://x")
     assert source.readings() == []

@@ -57,6 +57,19 @@ def test_a_resumed_run_opens_an_attempt_and_loses_nothing(tmp_path):
     assert seen(found) == [("", 1, step, 0.75) for step in (20, 30, 40)]
 
 
+def test_the_first_step_of_an_attempt_is_told_again_once_it_is_known(tmp_path):
+    writer = EventFileWriter(str(tmp_path))
+    source = TensorBoardTail(tmp_path, WATCH)
+    for step in (10, 20, 30, 20):
+        add(writer, "eval/acc", step, 0.5)
+    assert [r.point.attempt for r in source.readings()] == [0, 0, 0, 0]
+    add(writer, "eval/acc", 30, 0.75)
+    assert seen(source.readings()) == [("", 1, 20, 0.5), ("", 1, 30, 0.75)]
+    add(writer, "eval/acc", 40, 0.75)
+    assert seen(source.readings()) == [("", 1, 40, 0.75)]
+    writer.close()
+
+
 def test_nan_is_a_reading_without_score(tmp_path):
     writer = EventFileWriter(str(tmp_path))
     add(writer, "eval/acc", 10, float("nan"))

@@ -60,6 +60,18 @@ def test_the_trainers_own_step_goes_before_the_loggers():
     assert poll(FakeApi(run)).readings()[0].point.step == 500
 
 
+def test_a_resumed_run_opens_an_attempt_though_the_loggers_step_only_grows():
+    own = [10, 20, 30, 20]
+    rows = [row(i, **{"eval/acc": 0.5, "train/global_step": step}) for i, step in enumerate(own)]
+    run = FakeRun(rows)
+    source = poll(FakeApi(run))
+    assert [(r.point.attempt, r.point.step) for r in source.readings()] == [(0, s) for s in own]
+    run.rows.append(row(4, **{"eval/acc": 0.5, "train/global_step": 30}))
+    run.lastHistoryStep = 4
+    assert [(r.point.attempt, r.point.step) for r in source.readings()] == [(1, 20), (1, 30)]
+    assert source.readings() == []
+
+
 @pytest.mark.parametrize("value", ["NaN", float("inf"), "none"])
 def test_what_is_no_number_is_a_reading_without_score(value):
     (reading,) = poll(FakeApi(FakeRun([row(1, **{"eval/acc": value})]))).readings()
