@@ -10,18 +10,19 @@ decision and the disk. Then the log is grown to a million entries and read again
 from __future__ import annotations
 
 import argparse
+import asyncio
+import gc
 import json
 import multiprocessing
 import os
 import resource
-import socket
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import numpy as np
 import uvicorn
 
@@ -39,6 +40,7 @@ from evalstop.service.carry_out import BackendCarryOut
 from evalstop.service.clock import SystemClock
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
+from evalstop.service.pauses import keep_pauses_short, tcp_listener
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
 from evalstop.service.recover import decide
@@ -47,6 +49,14 @@ from evalstop.service.tokens import Principal, Scope, Tokens
 from evalstop.store.sqlite import SqliteStore
 from evalstop.testing import FakeBackend
 from evalstop.testing.fakes import _Run
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+    from multiprocessing.connection import Connection
+
+    from evalstop.service.controller import Build
 
 BATCH = 10
 CONNECTIONS = 8
@@ -103,7 +113,7 @@ class WideBackend(FakeBackend):
         self._runs[order.job] = _Run(order=order, devices=(order.job,))
 
 
-def serve(folder: Path, listener: socket.socket, jobs: int, ready: object) -> None:
+def serve(folder: Path, listener: socket.socket, jobs: int, ready: Connection) -> None:
     """Run the server until it is killed."""
     store = SqliteStore(folder / "log.sqlite")
     backend = WideBackend(gpus=jobs)
@@ -126,74 +136,128 @@ def serve(folder: Path, listener: socket.socket, jobs: int, ready: object) -> No
             watches=policy.watches,
         )
     )
+    meter = Meter(controller, store)
     controller.start()
     Poller(carry_out, every_s=0.1).start()
     custodian.start()
-    ready.send(tokens.make(Principal(name="bench", scope=Scope.ADMIN)))
     config = uvicorn.Config(
         create_app(platform, tokens), log_level="error", access_log=False, lifespan="off"
     )
+    keep_pauses_short()
+    ready.send(tokens.make(Principal(name="bench", scope=Scope.ADMIN)))
 
-    def memory() -> None:
+    def figures() -> None:
         while True:
-            time.sleep(1)
-            usage = resource.getrusage(resource.RUSAGE_SELF)
-            figures = [usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime]
-            aside = folder / "memory.aside"
-            aside.write_text(json.dumps(figures))
-            aside.rename(folder / "memory")
+            ready.recv()
+            ready.send(meter.figures())
 
-    threading.Thread(target=memory, daemon=True).start()
+    threading.Thread(target=figures, daemon=True).start()
     uvicorn.Server(config).run(sockets=[listener])
 
 
-def load(url: str, token: str, options: argparse.Namespace) -> np.ndarray:
-    """Send batches at the wanted rate, in order of time; return the latencies in seconds."""
-    interval = BATCH / options.rate
-    total = int(options.seconds / interval)
-    latencies = np.full(total, np.nan)
-    late = 0
-    start = time.monotonic() + 0.5
-    generator = np.random.default_rng(0)
-    order = generator.permutation(options.jobs)
+class Meter:
+    """Times decisions from within: from the hand-over by HTTP until they are durable."""
 
-    def work(worker: int) -> None:
-        nonlocal late
-        headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=url, headers=headers, timeout=30) as client:
-            for number in range(worker, total, CONNECTIONS):
-                due = start + number * interval
-                wait = due - time.monotonic()
-                if wait > 0:
-                    time.sleep(wait)
-                else:
-                    late += 1
-                job = int(order[number % options.jobs])
-                first = 1 + BATCH * (number // options.jobs)
-                evals = [
-                    {
-                        "step": step,
-                        "score": 0.5 + 0.001 * step + 0.01 * ((step * 7919 + job) % 7 - 3),
-                        "stderr": 0.02,
-                    }
-                    for step in range(first, first + BATCH)
-                ]
-                body = json.dumps({"evals": evals})
-                began = time.monotonic()
-                answer = client.post(f"/api/v1/jobs/j{job}/evals", content=body)
-                latencies[number] = time.monotonic() - began
-                answer.raise_for_status()
-                assert answer.json()["accepted"] == BATCH
+    def __init__(self, controller: Controller, store: SqliteStore) -> None:
+        self._decisions: list[float] = []
+        self._writes: list[float] = []
+        ask, append = controller.ask, store.append
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    took = time.monotonic() - start
-    print(f"load average of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"sent {total * BATCH} evals in {took:.1f} s: {total * BATCH / took:.0f} evals/s")
-    return latencies
+        def timed_ask(build: Build) -> Future[list[Entry]]:
+            began = time.monotonic()
+            future = ask(build)
+            future.add_done_callback(lambda _: self._decisions.append(time.monotonic() - began))
+            return future
+
+        def timed_append(entries: Sequence[Entry]) -> None:
+            began = time.monotonic()
+            append(entries)
+            self._writes.append(time.monotonic() - began)
+
+        controller.ask, store.append = timed_ask, timed_append
+
+    def figures(self) -> dict[str, Any]:
+        """Return what was measured since the last call."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        decisions, self._decisions = self._decisions, []
+        writes, self._writes = self._writes, []
+        return {
+            "peak_mib": usage.ru_maxrss / 1024,
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "decisions": decisions,
+            "writes": writes,
+        }
+
+
+class Generator:
+    """Sends batches at a steady rate over kept connections, whatever the answers take.
+
+    Written on bare sockets, so that what is measured is the server: an HTTP client of comfort
+    takes a millisecond of CPU for each request, on the cores the server needs.
+    """
+
+    def __init__(self, port: int, token: str, options: argparse.Namespace) -> None:
+        self._port = port
+        self._token = token
+        self._interval = BATCH / options.rate
+        self._total = int(options.seconds / self._interval)
+        self._order = np.random.default_rng(0).permutation(options.jobs)
+        self._begun = 0.0
+        self.answered = np.full(self._total, np.nan)
+        self.waited = np.full(self._total, np.nan)
+
+    def request(self, number: int) -> bytes:
+        """Return batch ``number`` as it goes over the wire."""
+        job = int(self._order[number % len(self._order)])
+        first = 1 + BATCH * (number // len(self._order))
+        evals = [
+            {
+                "step": step,
+                "score": 0.5 + 0.001 * step + 0.01 * ((step * 7919 + job) % 7 - 3),
+                "stderr": 0.02,
+            }
+            for step in range(first, first + BATCH)
+        ]
+        body = json.dumps({"evals": evals}).encode()
+        head = (
+            f"POST /api/v1/jobs/j{job}/evals HTTP/1.1\r\nHost: bench\r\n"
+            f"Authorization: Bearer {self._token}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    async def connection(self, worker: int) -> None:
+        """Send every batch of one connection when it is due, and time its answer."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        for number in range(worker, self._total, CONNECTIONS):
+            due = self._begun + number * self._interval
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            request = self.request(number)
+            sent = time.monotonic()
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            answer = json.loads(await reader.readexactly(length))
+            now = time.monotonic()
+            self.answered[number], self.waited[number] = now - sent, now - due
+            assert answer["accepted"] == BATCH, answer
+        writer.close()
+
+    async def run(self) -> float:
+        """Send everything; return the seconds it took."""
+        self._begun = time.monotonic() + 0.5
+        await asyncio.gather(*(self.connection(worker) for worker in range(CONNECTIONS)))
+        return time.monotonic() - self._begun
+
+
+def load(port: int, token: str, options: argparse.Namespace, results: Connection) -> None:
+    """Generate the load; in a process of its own, so that it shares no interpreter lock."""
+    generator = Generator(port, token, options)
+    gc.disable()
+    cpu = time.process_time()
+    took = asyncio.run(generator.run())
+    busy = (time.process_time() - cpu) / took
+    results.send((generator.answered, generator.waited, took, busy))
 
 
 def grow(path: Path, entries: int, jobs: int) -> None:
@@ -247,6 +311,51 @@ def restart_time(folder: Path, jobs: int) -> float:
     return restart
 
 
+def under_load(folder: Path, options: argparse.Namespace) -> tuple[float, float]:
+    """Serve and load; print the figures; return p99 in seconds and the peak memory in MiB."""
+    listener = tcp_listener()
+    listener.bind(("127.0.0.1", 0))
+    spawn = multiprocessing.get_context("spawn")
+    server_end, end = spawn.Pipe()
+    server = spawn.Process(
+        target=serve, args=(folder, listener, options.jobs, server_end), daemon=True
+    )
+    server.start()
+    token = end.recv()
+    time.sleep(2.5)
+    end.send("figures")
+    before = end.recv()
+    ours, theirs = spawn.Pipe()
+    generator = spawn.Process(
+        target=load, args=(listener.getsockname()[1], token, options, theirs), daemon=True
+    )
+    generator.start()
+    answered, waited, took, generator_busy = ours.recv()
+    end.send("figures")
+    after = end.recv()
+    server.kill()
+    server.join()
+    print(f"load average of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    sent = BATCH * len(answered)
+    print(f"sent {sent} evals in {took:.1f} s: {sent / took:.0f} evals/s")
+    tell("answer of a batch, at the client", answered)
+    tell("the same, from when it was due", waited)
+    tell("decision, until it is durable", np.array(after["decisions"]))
+    tell("of which the log's write", np.array(after["writes"]))
+    busy = (after["cpu_s"] - before["cpu_s"]) / took
+    print(
+        f"the server used {after['peak_mib']:.0f} MiB at its peak and {busy:.2f} of a core, the "
+        f"generator {generator_busy:.2f}"
+    )
+    return float(np.quantile(answered, 0.99)), after["peak_mib"]
+
+
+def tell(what: str, seconds: np.ndarray) -> None:
+    """Print quantiles in milliseconds."""
+    p50, p99, most = 1e3 * np.quantile(seconds, [0.5, 0.99, 1.0])
+    print(f"{what + ':':<36}p50 {p50:6.1f} ms, p99 {p99:6.1f} ms, max {most:6.1f} ms")
+
+
 def main() -> int:
     """Run both parts; exit code 1 if a bound does not hold."""
     parser = argparse.ArgumentParser()
@@ -256,28 +365,7 @@ def main() -> int:
     parser.add_argument("--log", type=int, default=1_000_000)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-live-"))
-    listener = socket.create_server(("127.0.0.1", 0))
-    ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.Process(
-        target=serve, args=(folder, listener, options.jobs, theirs), daemon=True
-    )
-    server.start()
-    token = ours.recv()
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    time.sleep(2.5)
-    _, before = json.loads((folder / "memory").read_text())
-    latencies = load(url, token, options)
-    time.sleep(1.5)
-    peak, after = json.loads((folder / "memory").read_text())
-    busy = (after - before) / options.seconds
-    server.kill()
-    server.join()
-    p50, p99, most = np.quantile(latencies, [0.5, 0.99, 1.0])
-    print(
-        f"latency of a batch of {BATCH}: p50 {1e3 * p50:.1f} ms, p99 {1e3 * p99:.1f} ms, "
-        f"max {1e3 * most:.1f} ms"
-    )
-    print(f"the server used {peak:.0f} MiB at its peak and {busy:.2f} of a core under load")
+    p99, peak = under_load(folder, options)
     restart = 0.0
     if options.log:
         grow(folder / "log.sqlite", options.log, options.jobs)

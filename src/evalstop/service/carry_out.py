@@ -12,7 +12,7 @@ from evalstop.core.errors import BackendError
 from evalstop.core.events import JobEnded, JobStarted
 from evalstop.ports import CanPreempt, CanRequestSave, Launch, Order
 from evalstop.service.dispatch import Dispatcher, Errand
-from evalstop.service.reconcile import Difference, Look, Reconciler
+from evalstop.service.reconcile import Difference, Glance, Look, Reconciler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -195,7 +195,9 @@ class BackendCarryOut:
         self.backend_problem = ""
         self.quarantined = listing.quarantined
         self._remember_launches(listing)
-        return self._controller.ask(lambda situation: self._new(listing, situation, carried_out))
+        view, ledger = self._controller.kernel.state.view, self._controller.ledger
+        glance = self._reconciler.glance(listing, view, ledger)
+        return self._controller.ask(lambda situation: self._new(glance, situation, carried_out))
 
     def _remember_launches(self, listing: Listing) -> None:
         """Keep what a backend in attach mode knows of how its jobs run: custody needs it."""
@@ -206,10 +208,10 @@ class BackendCarryOut:
                 self._documents.put(LAUNCH, report.job, msgspec.json.encode(report.launch))
 
     def _new(
-        self, listing: Listing, situation: Situation, carried_out: Mapping[str, bool]
+        self, glance: Glance, situation: Situation, carried_out: Mapping[str, bool]
     ) -> Sequence[Event]:
         look = Look(now=situation.now, carried_out=carried_out, failed=dict(self.dispatcher.failed))
-        found = self._reconciler.compare(listing, situation.view, situation.ledger, look)
+        found = self._reconciler.compare(glance, situation.view, situation.ledger, look)
         self._found = found
         return found.events
 

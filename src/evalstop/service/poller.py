@@ -15,8 +15,8 @@ __all__ = ["Poller"]
 
 _log = logging.getLogger(__name__)
 
-_SHARE = 3.0
-"""Looking may take at most one part in this of the time."""
+_SHARE = 9.0
+"""The pause after a look is at least so many times as long as the look: it takes a core."""
 
 _SHORTEST_PAUSE_S = 0.02
 _ANSWER_S = 30.0

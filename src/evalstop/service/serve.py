@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +30,7 @@ from evalstop.service.custodian import Custodian
 from evalstop.service.dashboard import add_dashboard
 from evalstop.service.last_save import LastSave
 from evalstop.service.notify import Outbox, targets_of
+from evalstop.service.pauses import keep_pauses_short, tcp_listener
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
 from evalstop.service.prometheus import add_metrics
@@ -333,8 +333,7 @@ def serve(
     """
     settings = read()
     server = settings.server
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = tcp_listener()
     url = f"http://{server.host}:{server.port}"
     tell(f"evalstop is starting, state in {folder}")
     if server.port == 0:
@@ -349,6 +348,7 @@ def serve(
         app = create_app(running.platform, running.tokens)
         add_dashboard(app, running.platform, running.tokens, app.state.gate)
         add_metrics(app, running.platform)
+        keep_pauses_short()
         tell(f"evalstop listens at {url} ({settings.policy.mode.value} mode)")
         tell(f"the admin token lies in {token}")
         uvicorn_server = uvicorn.Server(
