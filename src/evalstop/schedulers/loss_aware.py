@@ -48,6 +48,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LossAware", "LossCurve"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_PREEMPTING = Phase.PREEMPTING
+_RUNNING = Phase.RUNNING
+_WAITING = Phase.WAITING
+
 _TOKEN = "loss-aware epoch"  # noqa: S105 -- names a timer
 
 _FEWEST = 2
@@ -153,7 +158,7 @@ class LossAware:
             self._running.pop(event.job, None)
             self._leaving.discard(event.job)
             job = view.jobs.get(event.job)
-            if job is not None and job.phase is Phase.WAITING:
+            if job is not None and job.phase is _WAITING:
                 self._wait(job, view.now)
         elif isinstance(event, JobEnded):
             self._waiting.discard(event.job)
@@ -175,10 +180,10 @@ class LossAware:
         return curve.predicted_fall(more) / job.gpus
 
     def _entry(self, job: JobView, now: float) -> Entry:
-        return -self.predicted_fall(job, now), self._tickets[job.id], job.id
+        return -self.predicted_fall(job, now), self._tickets[job.id], job.id, job.gpus
 
     def _wait(self, job: JobView, now: float) -> None:
-        self._waiting.add(job.gpus, self._entry(job, now))
+        self._waiting.add(self._entry(job, now))
 
     def _fill(self, view: ClusterView) -> list[Action]:
         """Start who fits beside those who run, once all who were preempted have left."""
@@ -199,18 +204,18 @@ class LossAware:
         placed: list[tuple[Entry, JobView]] = []
         for name in self._running:
             job = jobs[name]
-            if job.phase is Phase.RUNNING or job.phase is Phase.PREEMPTING:
+            if job.phase is _RUNNING or job.phase is _PREEMPTING:
                 spare += job.held_gpus
                 placed.append((self._entry(job, now), job))
         placed.sort(key=_first)
         chosen: list[Action] = []
         preempts: list[Action] = []
         for entry, job in placed:
-            while spare and (found := self._waiting.first(spare)) and found[1] < entry:
+            while spare and (found := self._waiting.first(spare)) and found < entry:
                 spare -= self._take(found, view, chosen)
             if job.held_gpus <= spare:
                 spare -= job.held_gpus
-            elif job.phase is Phase.RUNNING:
+            elif job.phase is _RUNNING:
                 preempts.append(Preempt(job=job.id))
                 self._leaving.add(job.id)
         while spare and (found := self._waiting.first(spare)):
@@ -230,13 +235,13 @@ class LossAware:
                 self._wait(view.jobs[action.job], view.now)
         return starts
 
-    def _take(self, found: tuple[int, Entry], view: ClusterView, chosen: list[Action]) -> int:
-        size, entry = found
-        self._waiting.discard(entry[2])
-        job = view.jobs.get(entry[2])
-        if job is None or job.phase is not Phase.WAITING:
+    def _take(self, found: Entry, view: ClusterView, chosen: list[Action]) -> int:
+        _, _, name, size = found
+        self._waiting.discard(name)
+        job = view.jobs.get(name)
+        if job is None or job.phase is not _WAITING:
             return 0
-        chosen.append(Start(job=job.id, gpus=size))
+        chosen.append(Start(job=name, gpus=size))
         return size
 
     def _with_timer(self, actions: list[Action], view: ClusterView) -> Sequence[Action]:

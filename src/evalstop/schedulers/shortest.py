@@ -75,18 +75,18 @@ class SjfEst:
 
     def _add(self, job: JobView) -> None:
         key = _INFINITE if job.estimated_s is None else job.estimated_s
-        self._waiting.add(job.gpus, (key, self._tickets[job.id], job.id))
+        self._waiting.add((key, self._tickets[job.id], job.id, job.gpus))
 
     def _fill(self, view: ClusterView) -> Sequence[Action]:
         free = view.free_gpus
         starts: list[Action] = []
         while found := self._waiting.first(free):
-            size, entry = found
-            self._waiting.discard(entry[2])
-            job = view.jobs.get(entry[2])
+            _, _, name, size = found
+            self._waiting.discard(name)
+            job = view.jobs.get(name)
             if job is not None and job.phase is _WAITING:
                 free -= size
-                starts.append(Start(job=entry[2], gpus=size))
+                starts.append(Start(job=name, gpus=size))
         return starts
 
 
@@ -107,8 +107,6 @@ class SrtfEst:
         """Give the GPUs to the jobs with the least left to do."""
         if isinstance(event, EvalReported):
             return ()  # first, since most events are evaluations
-        if isinstance(event, EvalReported):
-            return ()  # most events are
         if isinstance(event, JobSubmitted):
             self._tickets[event.job.id] = self._next_ticket
             self._next_ticket += 1
@@ -131,7 +129,7 @@ class SrtfEst:
     def _wait(self, job: JobView, now: float) -> None:
         remaining = job.remaining_s(now)
         key = remaining * job.gpus if self.weighs_gpus else remaining
-        self._fill.wait(job.gpus, (key, self._tickets[job.id], job.id))
+        self._fill.waiting.add((key, self._tickets[job.id], job.id, job.gpus))
 
     def _place(self, job: JobView, now: float) -> None:
         ends = _INFINITE if job.estimated_s is None else now + job.estimated_s - job.attained_s(now)

@@ -12,77 +12,65 @@ from typing import TypeAlias
 
 __all__ = ["Entry", "WaitingJobs"]
 
-Entry: TypeAlias = tuple[float, int, str]
-"""Key, order of submission (breaks ties), id of the job."""
+Entry: TypeAlias = tuple[float, int, str, int]
+"""Key, a number no two jobs share (breaks ties), id of the job, GPUs of its gang."""
 
 
 class WaitingJobs:
-    """Waiting jobs by gang size and key."""
+    """Waiting jobs by gang size and key.
+
+    Attributes:
+        heads: the first waiting job of each gang size; a size nobody waits with is left out.
+    """
 
     def __init__(self) -> None:
-        self._heaps: dict[int, list[Entry]] = {}
-        self._sizes: tuple[int, ...] = ()
-        self._live: dict[str, tuple[int, Entry]] = {}
-        self._heads: list[tuple[Entry, int]] | None = []
+        self.heads: dict[int, Entry] = {}
+        self._heaps: dict[int, list[Entry]] = {}  # what is on top waits in truth
+        self._live: dict[str, Entry] = {}
 
     def __len__(self) -> int:
         """Return how many jobs wait."""
         return len(self._live)
 
-    def add(self, gpus: int, entry: Entry) -> None:
+    def add(self, entry: Entry) -> None:
         """Let a job wait; one that waits already gets the new key."""
-        self._live[entry[2]] = (gpus, entry)
-        self._heads = None
-        heap = self._heaps.get(gpus)
+        _, _, job, size = entry
+        live = self._live
+        if job in live:
+            self.discard(job)
+        live[job] = entry
+        heap = self._heaps.get(size)
         if heap is None:
-            heap = self._heaps[gpus] = []
-            self._sizes = tuple(sorted(self._heaps))
+            heap = self._heaps[size] = []
         heappush(heap, entry)
+        self.heads[size] = heap[0]
 
     def discard(self, job: str) -> None:
         """Let a job wait no longer."""
-        if self._live.pop(job, None) is not None:
-            self._heads = None
-
-    def heads(self) -> list[tuple[Entry, int]]:
-        """Return entry and gang size of the first job of each size, the last in order first."""
-        if self._heads is not None:
-            return self._heads
         live = self._live
-        found: list[tuple[Entry, int]] = []
-        for size, heap in self._heaps.items():
-            while heap:
-                entry = heap[0]
-                known = live.get(entry[2])
-                if known is not None and known[1] is entry:
-                    found.append((entry, size))
-                    break
-                heappop(heap)
-        found.sort(reverse=True)
-        self._heads = found
-        return found
+        entry = live.pop(job, None)
+        if entry is None:
+            return
+        size = entry[3]
+        heap = self._heaps[size]
+        if heap[0] is not entry:
+            return
+        while heap:
+            head = heap[0]
+            if live.get(head[2]) is head:
+                self.heads[size] = head
+                return
+            heappop(heap)
+        del self.heads[size]
 
     def lowest(self) -> float:
         """Return the smallest key of a waiting job; infinite if none waits."""
-        return self.heads()[-1][0][0] if self._live else math.inf
+        return min(self.heads.values())[0] if self.heads else math.inf
 
-    def first(self, free: int) -> tuple[int, Entry] | None:
-        """Return gang size and entry of the first job that fits into ``free`` GPUs."""
-        if free < 1:
-            return None
+    def first(self, free: int) -> Entry | None:
+        """Return the first job that fits into ``free`` GPUs."""
         best: Entry | None = None
-        best_size = 0
-        live = self._live
-        for size in self._sizes:
-            if size > free:
-                break
-            heap = self._heaps[size]
-            while heap:
-                entry = heap[0]
-                known = live.get(entry[2])
-                if known is not None and known[1] is entry:
-                    if best is None or entry < best:
-                        best, best_size = entry, size
-                    break
-                heappop(heap)
-        return None if best is None else (best_size, best)
+        for head in self.heads.values():
+            if head[3] <= free and (best is None or head < best):
+                best = head
+        return best
