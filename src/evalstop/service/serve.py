@@ -55,6 +55,7 @@ _log = logging.getLogger(__name__)
 ADMIN_TOKEN_FILE = "admin-token"  # noqa: S105 -- the name of a file
 LEASE_WAIT_S = 1.0
 STREAMS_MAY_LAST_S = 2
+_BACKLOG = 2048
 _POLL_LOCAL_S = 0.1
 _POLL_OTHER_S = 2.0
 
@@ -344,6 +345,7 @@ def serve(
     try:
         if server.port:
             listener.bind((server.host, server.port))
+        listener.listen(_BACKLOG)  # whoever reads that we listen may connect at once
         token = admin_token_file(folder, running.tokens)
         app = create_app(running.platform, running.tokens)
         add_dashboard(app, running.platform, running.tokens, app.state.gate)
