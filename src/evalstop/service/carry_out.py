@@ -127,9 +127,9 @@ class BackendCarryOut:
             return record.outcome is None
         return errand.key in record.pending
 
-    def _attempt(self, job: str, *, begins: bool) -> int:
+    def _attempt(self, job: str) -> int:
         assert self._controller is not None
-        return self._controller.ledger.jobs[job].starts + begins
+        return self._controller.ledger.jobs[job].launched
 
     def _start(self, key: str, action: Start) -> None:
         launch = launch_of(self._documents, action.job)
@@ -140,7 +140,7 @@ class BackendCarryOut:
             Order(
                 key=key,
                 job=action.job,
-                attempt=self._attempt(action.job, begins=True),
+                attempt=self._attempt(action.job),
                 gpus=action.gpus,
                 launch=launch,
             )
@@ -160,7 +160,7 @@ class BackendCarryOut:
     def _ending(self, key: str, job: str, note: str) -> Order:
         launch = launch_of(self._documents, job)
         grace = Launch(command=()).grace_s if launch is None else launch.grace_s
-        attempt = self._attempt(job, begins=False)
+        attempt = self._attempt(job)
         return Order(key=key, job=job, attempt=attempt, grace_s=grace, note=note)
 
     def heard(self, event: Event) -> None:
@@ -233,4 +233,4 @@ class BackendCarryOut:
             record = self._controller.ledger.jobs[job]
             _log.warning("%s runs though the log says it is over: stopping it again", job)
             key = record.stop_key or f"{self._controller.sequence}.stray"
-            self._backend.stop(Order(key=key, job=job, attempt=record.starts))
+            self._backend.stop(Order(key=key, job=job, attempt=record.launched))

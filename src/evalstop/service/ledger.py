@@ -48,14 +48,22 @@ def report_identity(metric: str, point: EvalPoint) -> int:
 
 
 class JobRecord:
-    """One job, as the shell knows it."""
+    """One job, as the shell knows it.
+
+    ``starts`` counts the runs that were seen. ``launched`` numbers the starts that were promised,
+    and so the attempts that a backend was told of; ``began`` is the newest of them that was seen.
+    They part when a job is stopped before anybody saw it run: its attempt is used up all the same.
+    Where somebody else places the job, both stay 0.
+    """
 
     __slots__ = (
         "advice",
         "advice_gpu_s",
+        "began",
         "best",
         "ended_at",
         "last_metric_at",
+        "launched",
         "outcome",
         "pending",
         "reports",
@@ -73,6 +81,8 @@ class JobRecord:
         self.spec = spec
         self.view: JobView | None = None
         self.starts = 0
+        self.launched = 0
+        self.began = 0
         self.pending: dict[str, Action] = {}
         self.saved: dict[int, str] = {}
         self.reports: set[int] = set()
@@ -109,6 +119,7 @@ class Ledger:
             case JobStarted(job=name):
                 record = self.jobs[name]
                 record.starts += 1
+                record.began = record.launched
                 record.pending = _without(record.pending, Start)
             case JobPreempted(job=name):
                 record = self.jobs[name]
@@ -136,6 +147,7 @@ class Ledger:
         record.view = live.get(event.job.id)
         if old is not None:  # reopened after an undo: runs are counted on, best never gets worse
             record.starts, record.best = old.starts, old.best
+            record.launched, record.began = old.launched, old.launched
             record.saved, record.scores = old.saved, old.scores
         self.jobs[event.job.id] = record
 
@@ -154,7 +166,11 @@ class Ledger:
 
     def _promised(self, key: str, action: Action, time: float) -> None:
         match action:
-            case Start() | Preempt():
+            case Start():
+                record = self.jobs[action.job]
+                record.launched += 1
+                record.pending[key] = action
+            case Preempt():
                 self.jobs[action.job].pending[key] = action
             case Stop():
                 record = self.jobs[action.job]

@@ -394,7 +394,7 @@ class Platform:
         record = self.record(job)
         if self.parts.logs is None:
             return ""
-        path = self.parts.logs(job, max(1, record.starts)) / "output.log"
+        path = self.parts.logs(job, max(1, record.launched)) / "output.log"
         try:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - bytes_))

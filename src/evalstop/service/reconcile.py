@@ -111,7 +111,7 @@ class Reconciler:
                 job is None
                 or job.phase is not _RUNNING
                 or report.state is not _LISTED_RUNNING
-                or 0 < report.attempt < known[report.job].starts
+                or 0 < report.attempt < known[report.job].launched
                 or report.job in self._absent
             ):
                 listed[report.job] = report
@@ -152,13 +152,14 @@ class Reconciler:
     ) -> Iterator[Event]:
         if job.phase is Phase.RELEASING and not look.carried_out.get(record.stop_key):
             return  # a start may still be on its way; the end counts once the stop has passed it
-        if report is not None and 0 < report.attempt < _expected_attempt(job, record):
+        if report is not None and 0 < report.attempt < record.launched:
             report = None  # the run before this one
         if report is None:
             yield from self._unlisted(job, record, look)
             return
         self._absent.pop(job.id, None)
-        if job.phase is Phase.RELEASING and report.spec is None and report.attempt > record.starts:
+        unseen = report.spec is None and report.attempt > record.began
+        if job.phase is Phase.RELEASING and unseen:
             # It was stopped before anybody had seen it run; that it ran is a fact all the same.
             yield JobStarted(time=look.now, job=job.id, gpus=report.gpus or job.gpus)
         if report.state in _OVER:
@@ -183,13 +184,6 @@ class Reconciler:
                 pass
 
 
-def _expected_attempt(job: JobView, record: JobRecord) -> int:
-    """Return the lowest attempt that concerns this start; 0 where the backend counts itself."""
-    if not record.starts and job.phase is not Phase.STARTING:
-        return 0
-    return record.starts + (job.phase is Phase.STARTING)
-
-
 def _first_sight(report: JobReport, look: Look) -> Iterator[Event]:
     if report.state in {RunState.RUNNING, RunState.RELEASING}:
         yield JobStarted(time=look.now, job=report.job, gpus=report.gpus)
@@ -204,7 +198,7 @@ def _over(job: JobView, record: JobRecord, report: JobReport, look: Look) -> Ite
     if job.phase is Phase.PREEMPTING and report.stopped and report.state is RunState.RELEASED:
         yield JobPreempted(time=look.now, job=job.id)
         return
-    if job.phase is Phase.WAITING and record.starts and report.spec is None:
+    if job.phase is Phase.WAITING and record.launched and report.spec is None:
         return  # the run before this wait
     if job.id in look.failed:
         outcome = Outcome.FAILED
@@ -231,5 +225,5 @@ def _is_stray(record: JobRecord, report: JobReport) -> bool:
 
     What its owner cancelled and requeued in a cluster of its own is not ours to end.
     """
-    ours = record.starts > 0 and report.spec is None
+    ours = record.launched > 0 and report.spec is None
     return ours or record.stop is not None

@@ -88,7 +88,15 @@ class Platform:
         state = self.controller.kernel.state
         jobs = {name: repr(job) for name, job in state.view.jobs.items()}
         records = {
-            name: (r.starts, sorted(r.pending), r.saved, r.outcome, r.stop_key, repr(r.best))
+            name: (
+                r.starts,
+                r.launched,
+                sorted(r.pending),
+                r.saved,
+                r.outcome,
+                r.stop_key,
+                repr(r.best),
+            )
             for name, r in self.controller.ledger.jobs.items()
         }
         watches = {
