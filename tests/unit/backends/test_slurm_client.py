@@ -75,6 +75,34 @@ def test_orders_do_not_wait_for_the_pause(commands, tmp_path):
     assert sent.read_text() == "5\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("squeue", lambda client: client.jobs()),
+        ("sinfo", lambda client: client.nodes()),
+        ("scancel", lambda client: client.cancel("5")),
+        ("scontrol", lambda client: client.requeue_hold("5")),
+    ],
+)
+def test_a_dropped_answer_is_asked_for_again_once(commands, tmp_path, name, ask):
+    said = tmp_path / "said"
+    dropped = f"echo x >> {said}; echo 'slurm_load: Socket timed out on send/recv operation' >&2"
+    environment = commands(**{name: f"if [ -e {said} ]; then exit 0; fi; {dropped}; exit 1"})
+    ask(SlurmClient(environment=environment))
+    commands(**{name: f"{dropped}; exit 1"})
+    with pytest.raises(BackendError, match="Socket timed out"):
+        ask(SlurmClient(environment=environment))
+    assert said.read_text() == 3 * "x\n"
+
+
+def test_a_job_is_handed_in_once_whatever_the_answer(commands, tmp_path):
+    said = tmp_path / "said"
+    script = f"echo x >> {said}; echo 'Socket timed out on send/recv operation' >&2; exit 1"
+    with pytest.raises(BackendError, match="Socket timed out"):
+        SlurmClient(environment=commands(sbatch=script)).submit("#!/bin/sh\n", [])
+    assert said.read_text() == "x\n"
+
+
 def test_a_missing_command_is_explained(tmp_path):
     client = SlurmClient(environment={"PATH": str(tmp_path)})
     with pytest.raises(BackendError, match="squeue cannot be run"):
