@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytest_plugins = ["gates"]
 
@@ -22,6 +26,12 @@ settings.register_profile("deep", max_examples=2000, deadline=None)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if "CI" in os.environ else "dev")
 )
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Look for no examples in conftest files: all are named alike, and clash when collected."""
+    return True if collection_path.name == "conftest.py" else None
+
 
 # Tests in tests/extras/NAME need the environment .venv-NAME (CONTRIBUTING.md): each runs there,
 # and is not collected anywhere else. CI runs every one of these environments.

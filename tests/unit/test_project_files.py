@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -63,3 +65,11 @@ def test_the_version_is_stated_once_more_in_the_package_and_is_the_same() -> Non
     import evalstop
 
     assert evalstop.__version__ == PROJECT["version"]
+
+
+def test_folders_with_a_conftest_each_can_be_named_on_one_line() -> None:
+    folders = ["tests/integration/slurm", "tests/unit/metrics"]
+    assert all((ROOT / folder / "conftest.py").exists() for folder in folders)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *folders]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
