@@ -275,7 +275,7 @@ def test_a_kill_of_the_controller_is_survived(slurm):
     backend = SlurmBackend(quick)
     job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:4")
     before = reaches(backend, job, RunState.RUNNING)
-    time.sleep(12)  # Slurm saves its state every five seconds or so: a kill -9 before loses jobs
+    slurm.await_saved(job)
     slurm.end_controller(kill=True)
     began = time.monotonic()
     with pytest.raises(BackendError):
