@@ -1,23 +1,22 @@
 """Which checkpoints evalstop's own evaluator should score: those in custody, and repeats.
 
 Pinned copies are evaluated, not the trainer's: its rotation may delete one in the middle of an
-evaluation. A policy's `RequestEval` asks for one more evaluation, with another seed, of a step.
+evaluation. A policy's `RequestEval` asks for one more evaluation, with another seed, of a step; the
+ledger counts them, so that a restart forgets none.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalstop.core.actions import RequestEval
 from evalstop.feedback.evaluator import Candidate
 from evalstop.service.sources import watch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evalstop.ports import CheckpointStore, Entry
+    from evalstop.ports import CheckpointStore
     from evalstop.service.controller import Controller
 
 __all__ = ["Candidates"]
@@ -34,18 +33,16 @@ class Candidates:
     def __init__(self, controller: Controller, store: CheckpointStore) -> None:
         self._controller = controller
         self._store = store
-        self._repeats: Counter[tuple[str, int]] = Counter()
-        controller.listen(self._hear)
 
     def __call__(self) -> Iterator[Candidate]:
         """Yield what should have a score."""
         for name, job in list(self._controller.kernel.state.view.jobs.items()):
             record = self._controller.ledger.jobs.get(name)
             watch = None if record is None else watch_of(record.spec)
-            if watch is None or not job.held_gpus:
+            if record is None or watch is None or not job.held_gpus:
                 continue
             for pin in self._store.pins(name):
-                for repeat in range(1 + self._repeats[name, pin.step]):
+                for repeat in range(1 + record.repeats.get(pin.step, 0)):
                     yield Candidate(
                         watch=watch,
                         step=pin.step,
@@ -53,8 +50,3 @@ class Candidates:
                         name=pin.name,
                         repeat=repeat,
                     )
-
-    def _hear(self, entry: Entry) -> None:
-        for action in entry.actions:
-            if isinstance(action, RequestEval):
-                self._repeats.update((action.job, step) for step in action.steps)

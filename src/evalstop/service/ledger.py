@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from evalstop.core.actions import Advise, Preempt, Start, Stop
+from evalstop.core.actions import Advise, Preempt, RequestEval, Start, Stop
 from evalstop.core.events import (
     CheckpointSaved,
     EvalReported,
@@ -53,7 +53,8 @@ class JobRecord:
     ``starts`` counts the runs that were seen. ``launched`` numbers the starts that were promised,
     and so the attempts that a backend was told of; ``began`` is the newest of them that was seen.
     They part when a job is stopped before anybody saw it run: its attempt is used up all the same.
-    Where somebody else places the job, both stay 0.
+    Where somebody else places the job, both stay 0. ``repeats`` counts the extra evaluations that a
+    policy asked for, by step.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class JobRecord:
         "launched",
         "outcome",
         "pending",
+        "repeats",
         "reports",
         "saved",
         "scores",
@@ -84,6 +86,7 @@ class JobRecord:
         self.launched = 0
         self.began = 0
         self.pending: dict[str, Action] = {}
+        self.repeats: dict[int, int] = {}
         self.saved: dict[int, str] = {}
         self.reports: set[int] = set()
         self.scores: dict[int, float] = {}
@@ -177,6 +180,10 @@ class Ledger:
                 record.pending = {key: action}  # what was under way before is void
                 record.stop, record.stop_key, record.stopped_at = action, key, time
                 self.stops += 1
+            case RequestEval():
+                repeats = self.jobs[action.job].repeats
+                for step in action.steps:
+                    repeats[step] = repeats.get(step, 0) + 1
             case Advise():
                 record = self.jobs[action.job]
                 record.advice = action

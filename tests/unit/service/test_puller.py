@@ -278,7 +278,7 @@ def test_checkpoints_in_custody_are_evaluated_and_a_confirming_eval_is_a_replica
 
     eventually(lambda: has(2), 30)
     assert bench.logged("a") == [(2, 0.2), (4, 0.4)]
-    candidates._repeats["a", 4] += 1
+    controller.ledger.jobs["a"].repeats[4] = 1
     eventually(lambda: has(3), 30)
     assert bench.logged("a")[-1] == (4, 0.4)
     for _ in range(5):
