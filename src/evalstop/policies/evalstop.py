@@ -147,6 +147,17 @@ class EvalStop:
         stopped = {action.job for action in ours if isinstance(action, Stop)}
         return [*ours, *(a for a in chosen if not (isinstance(a, _PLACES) and a.job in stopped))]
 
+    def disown(self, job: str) -> None:
+        """Forget that a stop was announced, held or told: in a replay, it was decided otherwise.
+
+        The log was written under other settings, and what it says was done stands. A guard that
+        went on believing in a notice nobody was given would hold the job's stop for ever.
+        """
+        if self.guard is not None:
+            getattr(self.guard, "disown", self.guard.withdraw)(job)
+        if isinstance(self.base, EvalStop):
+            self.base.disown(job)
+
     def _watch(self, name: str, view: ClusterView) -> Watch | None:
         """Begin to watch a job, if it has not ended."""
         job = view.jobs.get(name)

@@ -69,6 +69,14 @@ class Chain:
         for guard in self.guards:
             guard.withdraw(job)
 
+    def disown(self, job: str) -> None:
+        """Tell all guards that what they answered on a job, in a replay, was not done.
+
+        The alarm may be on all the same: the next evaluation is screened as the first one.
+        """
+        for guard in self.guards:
+            getattr(guard, "disown", guard.withdraw)(job)
+
     def _from(self, start: int, actions: Sequence[Action], view: ClusterView) -> Sequence[Action]:
         for guard in self.guards[start:]:
             screened: list[Action] = []

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalstop.core.actions import WakeAt
+from evalstop.core.actions import Advise, RequestEval, RequestSave, Stop, WakeAt
 from evalstop.core.codec import decode_action, encode
 from evalstop.core.errors import IllegalActionError
 from evalstop.core.events import TimerFired
+from evalstop.policies.evalstop import EvalStop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Recovered", "decide", "note_timers", "recover"]
 
 _log = logging.getLogger(__name__)
+
+_OF_ALARMS = (Stop, Advise, RequestEval, RequestSave)
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
@@ -87,8 +90,9 @@ def recover(
         event = entry.event
         state.apply(event)
         actions = decide(kernel, event)
-        if tuple(actions) != entry.actions:
-            changed += _differ(actions, entry.actions)
+        if tuple(actions) != entry.actions and _differ(actions, entry.actions):
+            changed += 1
+            _disown(kernel, actions, entry.actions)
         for action in entry.actions:
             state.promise(action)
         ledger.note(entry, live)
@@ -96,6 +100,19 @@ def recover(
             note_timers(timers, entry)
         sequence, time = entry.sequence, event.time
     return Recovered(sequence=sequence, time=time, changed=changed, timers=timers)
+
+
+def _disown(kernel: Kernel, now: Sequence[Action], then: Sequence[Action]) -> None:
+    """Have the policy forget what it would have done about a job's alarm, and did not do."""
+    policy = kernel.policy
+    if isinstance(policy, EvalStop):
+        for job in {action.job for action in (*now, *then) if isinstance(action, _OF_ALARMS)}:
+            ours, done = (
+                [one for one in actions if isinstance(one, _OF_ALARMS) and one.job == job]
+                for actions in (now, then)
+            )
+            if _differ(ours, done):
+                policy.disown(job)
 
 
 def _differ(now: Sequence[Action], then: Sequence[Action]) -> bool:
