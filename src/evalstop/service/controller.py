@@ -97,6 +97,7 @@ class Controller:
         folded = fold(store, policy, snapshots)
         self.kernel, self.ledger, recovered = folded.kernel, folded.ledger, folded.recovered
         self.changed_decisions = recovered.changed
+        self.since_snapshot = folded.since
         self._sequence = recovered.sequence
         self._timers = recovered.timers
         self._clock = LogClock(clock, recovered.time)

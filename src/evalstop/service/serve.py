@@ -215,14 +215,12 @@ def start(
     )
     carry_out = BackendCarryOut(backend, documents, environment=environment, before_stop=last_save)
     opening = Opening(settings=settings, folder=str(folder))
-    snapshots = opening.snapshots()
-    newest = snapshots.newest_sequence()
     controller = Controller(
         store=store,
         policy=policy,
         clock=SystemClock(),
         carry_out=carry_out,
-        snapshots=snapshots,
+        snapshots=opening.snapshots(),
     )
     watches = LiveWatches(controller)
     custodian.attach(controller)
@@ -235,7 +233,7 @@ def start(
         watches=watches,
         folder=folder / "evaluations",
     )
-    keeper = SnapshotKeeper(opening, lambda: controller.sequence, since=newest)
+    keeper = SnapshotKeeper(opening, lambda: controller.sequence, since=controller.since_snapshot)
     reloader = Reloader(
         controller,
         store,

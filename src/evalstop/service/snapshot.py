@@ -36,13 +36,22 @@ _log = logging.getLogger(__name__)
 FORMAT = 1
 _KEPT = 2
 
+TOLD_FROM = 50_000
+"""A replay of fewer entries takes a second or two, and nobody is told."""
+
+TOLD_EVERY = 100_000
+
 
 class Folded(Struct, frozen=True, kw_only=True):
-    """A log, folded: all that a controller starts from."""
+    """A log, folded: all that a controller starts from.
+
+    ``since`` is the sequence of the snapshot it was folded from, 0 where all was replayed.
+    """
 
     kernel: Kernel
     ledger: Ledger
     recovered: Recovered
+    since: int = 0
 
 
 class Snapshots:
@@ -65,10 +74,6 @@ class Snapshots:
             except (OSError, ValueError, TypeError, KeyError, AttributeError, LookupError) as error:
                 _log.warning("the snapshot %s is of no use (%s): going on without it", path, error)
         return None
-
-    def newest_sequence(self) -> int:
-        """Return up to where the newest snapshot reaches, usable or not; 0 without any."""
-        return max((int(path.stem) for path in self._folder.glob("[0-9]*.json")), default=0)
 
     def _read(self, path: Path) -> Folded | None:
         data = msgspec.json.decode(path.read_bytes())
@@ -159,6 +164,20 @@ def fold(store: EventStore, policy: Policy, snapshots: Snapshots | None) -> Fold
             ledger=Ledger(),
             recovered=Recovered(sequence=0, time=float("-inf"), changed=0, timers=[]),
         )
-    entries: Iterator[Entry] = store.read(after=start.recovered.sequence)
+    since = start.recovered.sequence
+    entries = _telling(store.read(after=since), since=since, last=store.last_sequence())
     recovered = recover(entries, start.kernel, start.ledger, start.recovered)
-    return Folded(kernel=start.kernel, ledger=start.ledger, recovered=recovered)
+    return Folded(kernel=start.kernel, ledger=start.ledger, recovered=recovered, since=since)
+
+
+def _telling(entries: Iterator[Entry], *, since: int, last: int) -> Iterator[Entry]:
+    """Pass entries on; where there are many, say why, and how far it has got."""
+    if last - since < TOLD_FROM:
+        yield from entries
+        return
+    why = "" if since else " (no snapshot by these settings and this version of evalstop)"
+    _log.warning("replaying %d entries of the log%s; no report is lost", last - since, why)
+    for number, entry in enumerate(entries, start=1):
+        if number % TOLD_EVERY == 0:
+            _log.warning("replayed %d of %d entries", number, last - since)
+        yield entry

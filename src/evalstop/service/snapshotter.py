@@ -52,7 +52,7 @@ class SnapshotKeeper:
         open_: opens log, policy and snapshots; must be picklable: it is called in the other
             process.
         sequence: returns the log's newest sequence.
-        since: sequence of the newest snapshot.
+        since: sequence of the newest snapshot of use; 0 where there is none.
     """
 
     def __init__(
@@ -71,8 +71,12 @@ class SnapshotKeeper:
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
     def use(self, open_: Callable[[], tuple[EventStore, Policy, Snapshots]]) -> None:
-        """Make the next snapshots by other settings."""
+        """Make the next snapshots by other settings, and the first of them soon.
+
+        Those there are now are of no use any more: a restart would replay the whole log.
+        """
         self._open = open_
+        self._since = 0
 
     def start(self) -> None:
         """Begin to look."""
@@ -88,9 +92,9 @@ class SnapshotKeeper:
             now = self._sequence()
             if now - self._since < self._every:
                 continue
+            self._since = now
             process = context.Process(target=make_snapshot, args=(self._open,), daemon=True)
             process.start()
             process.join()
             if process.exitcode != 0:
                 _log.warning("no snapshot could be made; a restart replays the log instead")
-            self._since = now

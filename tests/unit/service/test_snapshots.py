@@ -11,12 +11,18 @@ import msgspec
 import pytest
 
 from evalstop.config.settings import ClusterSettings, PolicySettings, Settings, make_policy
+from evalstop.core.events import CapacityChanged
 from evalstop.core.job import JobSpec
 from evalstop.core.points import EvalPoint, State
 from evalstop.policies.modes import Mode
+from evalstop.ports import Entry
+from evalstop.service import snapshot, snapshotter
 from evalstop.service.graph import GraphError, from_node, to_node
 from evalstop.service.snapshot import Snapshots, fold
 from evalstop.service.snapshotter import SnapshotKeeper, fingerprint
+from evalstop.store.sqlite import SqliteStore
+from evalstop.testing.backend import eventually
+from evalstop.testing.store import story
 
 
 def again(value):
@@ -177,7 +183,7 @@ def test_only_the_newest_two_are_kept(make_platform, tmp_path):
         part = make_platform()
         part.store._rows = platform.store._rows[:cut]
         snapshots.write(fold(part.store, make_policy(settings), None))
-    assert snapshots.newest_sequence() == 8
+    assert snapshots.newest().recovered.sequence == 8
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -191,19 +197,12 @@ class Opened:
         self.folder = folder
 
     def __call__(self):
-        from evalstop.store.sqlite import SqliteStore
-
         settings = Settings()
         store = SqliteStore(self.folder / "log.sqlite")
         return store, make_policy(settings), Snapshots(self.folder / "snapshots", "x")
 
 
 def test_snapshots_are_made_in_another_process(tmp_path, monkeypatch):
-    from evalstop.service import snapshotter
-    from evalstop.store.sqlite import SqliteStore
-    from evalstop.testing.backend import eventually
-    from evalstop.testing.store import story
-
     store = SqliteStore(tmp_path / "log.sqlite")
     store.append(story())
     monkeypatch.setattr(snapshotter, "_LOOK_EVERY_S", 0.01)
@@ -211,4 +210,38 @@ def test_snapshots_are_made_in_another_process(tmp_path, monkeypatch):
     keeper.start()
     eventually(lambda: Snapshots(tmp_path / "snapshots", "x").newest() is not None, 120.0)
     keeper.close()
-    assert Snapshots(tmp_path / "snapshots", "x").newest_sequence() == 10
+    assert Snapshots(tmp_path / "snapshots", "x").newest().recovered.sequence == 10
+
+
+def test_a_long_replay_says_why_and_how_far_it_has_got(
+    make_platform, tmp_path, monkeypatch, caplog
+):
+    platform, settings = busy_log(make_platform, "fifo")
+    entries = platform.store.last_sequence()
+    monkeypatch.setattr(snapshot, "TOLD_FROM", 10)
+    monkeypatch.setattr(snapshot, "TOLD_EVERY", 50)
+    snapshots = Snapshots(tmp_path, "x")
+    folded = fold(platform.store, make_policy(settings), snapshots)
+    assert folded.since == 0
+    assert f"replaying {entries} entries of the log (no snapshot by these" in caplog.text
+    assert f"replayed 50 of {entries} entries" in caplog.text
+    snapshots.write(folded)
+    caplog.clear()
+    assert fold(platform.store, make_policy(settings), snapshots).since == entries
+    assert not caplog.text
+
+
+def test_new_settings_get_a_snapshot_of_their_own_soon(tmp_path, monkeypatch):
+    monkeypatch.setattr(snapshotter, "_LOOK_EVERY_S", 0.01)
+    store = SqliteStore(tmp_path / "log.sqlite")
+    store.append(
+        [Entry(sequence=n, event=CapacityChanged(time=float(n), gpus=n)) for n in range(1, 11)]
+    )
+    opened = Opened(tmp_path)
+    keeper = SnapshotKeeper(opened, store.last_sequence, since=10, every=5)
+    keeper.start()
+    try:
+        keeper.use(opened)
+        eventually(lambda: list((tmp_path / "snapshots").glob("[0-9]*.json")), 60.0)
+    finally:
+        keeper.close()
