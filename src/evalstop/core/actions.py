@@ -1,12 +1,12 @@
 """What a policy can want: a closed union of intents, in the imperative, frozen.
 
 An action is a wish that the kernel checks and a driver carries out; what came of it returns as
-an event.
+an event. All are final, for the reason given in `evalstop.core.events`.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from msgspec import Struct
 
@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 
+@final
 class Start(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):
     """Place a waiting job's gang on ``gpus`` free GPUs (of ``pool``, where there are several)."""
 
@@ -33,12 +34,14 @@ class Start(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=
     pool: str = ""
 
 
+@final
 class Preempt(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):
     """Save a running job and take it off its GPUs; it waits again and loses nothing."""
 
     job: str
 
 
+@final
 class Resize(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):
     """Give a running elastic job ``gpus`` GPUs in place of what it holds."""
 
@@ -46,6 +49,7 @@ class Resize(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc
     gpus: int
 
 
+@final
 class Stop(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Stop a running job for good: its decline is real.
 
@@ -68,6 +72,7 @@ class Stop(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     author: str = "policy"
 
 
+@final
 class RequestEval(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Ask for an extra evaluation (fresh seeds, more items) of these steps' checkpoints."""
 
@@ -75,12 +80,14 @@ class RequestEval(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     steps: tuple[int, ...] = ()
 
 
+@final
 class RequestSave(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):
     """Ask the trainer for a checkpoint now."""
 
     job: str
 
 
+@final
 class Advise(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Tell people what would have been done (observe), or what will be (advise)."""
 
@@ -89,6 +96,7 @@ class Advise(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     note: str = ""
 
 
+@final
 class WakeAt(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):
     """Send a TimerFired with this token at this time (or at once, if it is past)."""
 
