@@ -5,11 +5,17 @@ from __future__ import annotations
 import importlib.util
 
 NEEDS = {
-    "ray": ["src/evalstop/client/ray.py"],
-    "lightning": ["src/evalstop/client/lightning.py"],
+    "keras": ["src/evalstop/experiments/peers/keras.py"],
+    "optuna": ["src/evalstop/experiments/peers/optuna.py"],
+    "ray": ["src/evalstop/client/ray.py", "src/evalstop/experiments/peers/ray.py"],
+    "lightning": [
+        "src/evalstop/client/lightning.py",
+        "src/evalstop/experiments/peers/lightning.py",
+    ],
     "trl": [
         "src/evalstop/client/torch.py",
         "src/evalstop/client/transformers.py",
+        "src/evalstop/experiments/peers/transformers.py",
         "src/evalstop/lab/heldout.py",
         "src/evalstop/lab/proxy.py",
         "src/evalstop/lab/start.py",

@@ -31,5 +31,5 @@ lock() {
 
 lock constraints.txt server postgres tensorboard mlflow dev docs
 lock constraints-ray.txt ray server test
-lock constraints-trl.txt trl lightning lab server test
+lock constraints-trl.txt trl lightning lab keras server test
 lock constraints-trackers.txt trackers test

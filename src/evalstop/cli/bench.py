@@ -41,6 +41,16 @@ def detectors(
         str, typer.Option(help="What is reported of the error: true,understated,unknown.")
     ] = "true",
     rule: Annotated[list[str] | None, typer.Option(help="Rules; repeatable.")] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Rules of other libraries, LIBRARY:RULE[:key=value,...]; repeatable. "
+            "`installed`: all that are here."
+        ),
+    ] = None,
+    peer_runs: Annotated[
+        int, typer.Option(min=10, help="Curves of each kind that those judge: they are slow.")
+    ] = 100,
     runs: Annotated[int, typer.Option(min=10, help="Curves of each kind in a cell.")] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
     reference: Annotated[
@@ -61,9 +71,12 @@ def detectors(
         summarise,
     )
     from evalstop.experiments.detection.worlds import WORLDS  # noqa: PLC0415 -- same
+    from evalstop.experiments.peers.registry import installed  # noqa: PLC0415 -- same
 
+    here = installed()
+    peers = here if peer == ["installed"] else tuple(peer or ())
     grid = (
-        msgspec.structs.replace(QUICK, seed=seed)
+        msgspec.structs.replace(QUICK, seed=seed, peers=peers, peer_runs=peer_runs)
         if quick
         else Grid(
             worlds=tuple(world or WORLDS),
@@ -73,6 +86,8 @@ def detectors(
             base_rates=_numbers("--base-rate", base_rate),
             reports=_reports(stderr),
             rules=tuple(rule or RULES),
+            peers=peers,
+            peer_runs=peer_runs,
             runs=runs,
             seed=seed,
             reference=reference,
@@ -86,6 +101,7 @@ def detectors(
         "cells": msgspec.to_builtins(cells),
         "summary": summary,
         "grid": msgspec.to_builtins(grid),
+        "libraries": sorted({cell.library for cell in cells if cell.library}),
         "version": version(),
     }
     if out is not None:
@@ -95,6 +111,10 @@ def detectors(
         write_json(document)
     else:
         _print(summary)
+        if document["libraries"]:
+            tell(f"libraries: {', '.join(document['libraries'])}")
+        elif here:
+            tell(f"installed here, and not run: --peer {' --peer '.join(here)}")
 
 
 def _print(summary: Sequence[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from evalstop.config.rules import parse_rule
@@ -15,13 +16,18 @@ from evalstop.core.detector import Detector
 from evalstop.core.errors import InputError
 from evalstop.detectors.fleet import judge
 from evalstop.experiments.detection.reference import oracle, posterior_odds, recall_at
-from evalstop.experiments.detection.rivals import RAY_MEDIAN, median_stops
+from evalstop.experiments.detection.rivals import RAY_MEDIAN, RayMedian
 from evalstop.experiments.detection.worlds import DECLINING, Draw, draw
+from evalstop.experiments.peers.field import Field
+from evalstop.experiments.peers.registry import parse_peer
 from evalstop.metrics.stats import wilson_interval
 from evalstop.workloads.noise import ar1_noise, reported_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from evalstop.experiments.peers.field import Peer
+    from evalstop.experiments.peers.registry import NamedPeer
 
 __all__ = ["QUICK", "RULES", "Cell", "Grid", "Report", "run", "summarise"]
 
@@ -50,7 +56,8 @@ class Grid(Struct, frozen=True, kw_only=True):
     """What to run: every combination is one cell for each rule.
 
     ``runs`` declining and as many healthy curves are drawn for each cell; ``base_rates`` mix
-    them. Controls have no declining runs and one base rate, 0.
+    them. Controls have no declining runs and one base rate, 0. ``peers`` are rules of other
+    libraries (`evalstop.experiments.peers`), which judge the first ``peer_runs`` of each kind.
     """
 
     worlds: tuple[str, ...]
@@ -60,6 +67,8 @@ class Grid(Struct, frozen=True, kw_only=True):
     base_rates: tuple[float, ...] = (0.6,)
     reports: tuple[Report, ...] = ("true",)
     rules: tuple[str, ...] = RULES
+    peers: tuple[str, ...] = ()
+    peer_runs: int = 100
     runs: int = 400
     seed: int = 0
     reference: bool = True
@@ -88,6 +97,7 @@ class Cell(Struct, frozen=True, kw_only=True):
         regret_mean: best true score of the run minus that of the best evaluation at the stop.
         reference_recall: what the Bayes reference finds at this rule's false-stop rate.
         oracle_recall: what the oracle finds at it.
+        library: name and version of the library whose rule this is, empty for evalstop's own.
     """
 
     world: str
@@ -109,6 +119,7 @@ class Cell(Struct, frozen=True, kw_only=True):
     reference_recall: float
     oracle_recall: float
     intervals: dict[str, tuple[float, float]]
+    library: str = ""
 
 
 def run(grid: Grid, *, progress: Callable[[int, int], None] | None = None) -> list[Cell]:
@@ -116,13 +127,16 @@ def run(grid: Grid, *, progress: Callable[[int, int], None] | None = None) -> li
 
     Raises:
         InputError: on an unknown world or rule, or a rule that needs more than scores.
+        MissingExtraError: a peer's library is not installed.
     """
+    peers = [parse_peer(spec) for spec in grid.peers]
     places = list(itertools.product(grid.worlds, grid.evals, grid.sigmas, grid.rhos, grid.reports))
     cells: list[Cell] = []
     for index, (world, evals, sigma, rho, report) in enumerate(places):
         # The same curves under each kind of report and each rule: comparisons are paired.
         key = [grid.seed, evals, round(sigma * 10_000), round(rho * 100)]
-        generator = np.random.default_rng([*key, *world.encode()])
+        seeds = np.random.SeedSequence([*key, *world.encode()])
+        generator = np.random.default_rng(seeds)
         drawn = draw(world, generator, grid.runs, evals)
         place = _Place(
             grid=grid,
@@ -132,8 +146,10 @@ def run(grid: Grid, *, progress: Callable[[int, int], None] | None = None) -> li
             report=report,
             drawn=drawn,
             generator=generator,
+            seed=int(seeds.generate_state(1)[0]),
         )
         cells.extend(place.cells())
+        cells.extend(place.peer_cells(peers))
         if progress is not None:
             progress(index + 1, len(places))
     return cells
@@ -152,7 +168,9 @@ class _Place:
         report: Report,
         drawn: Draw,
         generator: np.random.Generator,
+        seed: int,
     ) -> None:
+        self._seed = seed
         self._grid, self._world, self._sigma = grid, world, sigma
         self._rho, self._report, self._drawn = rho, report, drawn
         shape = drawn.healthy.shape
@@ -185,14 +203,36 @@ class _Place:
         """Return a cell for each rule and base rate."""
         rates = self._grid.base_rates if self._world in DECLINING else (0.0,)
         for rule in self._grid.rules:
-            healthy = self._stops(rule, self._healthy)
-            declining = None if self._declining is None else self._stops(rule, self._declining)
+            if rule == RAY_MEDIAN:
+                healthy, declining = self._judged_together(RayMedian(), self._grid.runs)
+            else:
+                healthy = self._stops(rule, self._healthy)
+                declining = None if self._declining is None else self._stops(rule, self._declining)
             for rate in rates:
                 yield self._cell(rule, rate, healthy, declining)
 
+    def peer_cells(self, peers: Sequence[NamedPeer]) -> Iterable[Cell]:
+        """Return a cell for each rule of another library and base rate."""
+        rates = self._grid.base_rates if self._world in DECLINING else (0.0,)
+        for named in peers:
+            healthy, declining = self._judged_together(named.peer, self._grid.peer_runs)
+            for rate in rates:
+                cell = self._cell(named.spec, rate, healthy, declining)
+                yield replace(cell, library=f"{named.library} {named.version}")
+
+    def _judged_together(
+        self, peer: Peer, runs: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+        """Return the stops of healthy and of declining runs by a rule that may compare them."""
+        parts = [part[:runs] for part in (self._declining, self._healthy) if part is not None]
+        scores = np.concatenate(parts)
+        declines = np.arange(len(scores)) < len(scores) - len(parts[-1])
+        stops = peer.stops(
+            Field(scores=scores, declines=declines, sigma=self._sigma, seed=self._seed)
+        )
+        return stops[~declines], stops[declines] if declines.any() else None
+
     def _stops(self, rule: str, scores: Array) -> NDArray[np.int64]:
-        if rule == RAY_MEDIAN:
-            return median_stops(scores, self._healthy)
         detector = parse_rule(rule).for_type("rlhf")
         if not isinstance(detector, Detector):
             msg = f"rule {rule!r} needs more than scores: the benchmark cannot drive it"
@@ -207,7 +247,7 @@ class _Place:
         healthy: NDArray[np.int64],
         declining: NDArray[np.int64] | None,
     ) -> Cell:
-        runs = self._grid.runs
+        runs = healthy.size
         bad = 0 if declining is None else round(rate * runs)
         good = runs - bad
         false = int((healthy[:good] >= 0).sum())
@@ -217,6 +257,7 @@ class _Place:
         fpr = false / good if good else math.nan
         whole_fpr = float((healthy >= 0).mean())
         limits = [recall_at(whole_fpr, *limit) for limit in self._limits] or [math.nan, math.nan]
+        found = self._after_peak(stops)
         return Cell(
             world=self._world,
             n_evals=self._healthy.shape[1],
@@ -238,15 +279,17 @@ class _Place:
                 "fpr": wilson_interval(false, good),
                 "early_rate": wilson_interval(early, bad),
             },
-            **self._after_peak(stops),
+            delay_evals_mean=found[0],
+            reclaimed_fraction=found[1],
+            last_eval_rate=found[2],
+            regret_mean=found[3],
         )
 
-    def _after_peak(self, stops: NDArray[np.int64]) -> dict[str, float]:
+    def _after_peak(self, stops: NDArray[np.int64]) -> tuple[float, float, float, float]:
         """Return delay, compute reclaimed, late finds and regret of the declining runs."""
         truth = self._drawn.declining
-        names = ("delay_evals_mean", "reclaimed_fraction", "last_eval_rate", "regret_mean")
         if truth is None or self._declining is None or not stops.size:
-            return dict.fromkeys(names, math.nan)
+            return (math.nan, math.nan, math.nan, math.nan)
         evals = truth.shape[1]
         peak = self._drawn.peak[: stops.size]
         found = stops >= 0
@@ -258,13 +301,12 @@ class _Place:
         )
         rows = np.arange(stops.size)
         kept = truth[rows, seen.argmax(axis=1)]
-        values = (
+        return (
             float((stops - peak)[after].mean()) if after.any() else math.nan,
             float((saved / np.maximum(evals - 1 - peak, 1)).mean()),
             float((stops == evals - 1).mean()),
             float((truth[: stops.size].max(axis=1) - kept).mean()),
         )
-        return dict(zip(names, values, strict=True))
 
 
 def summarise(cells: Sequence[Cell]) -> list[dict[str, Any]]:
