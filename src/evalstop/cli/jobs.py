@@ -12,7 +12,7 @@ import typer
 
 from evalstop.cli.output import number, print_table, tell, write_json
 from evalstop.cli.remote import DEFAULT_DIR, DEFAULT_URL, Dir, Json, Remote, Url, job_path
-from evalstop.core.errors import EvalStopError, ReadError
+from evalstop.core.errors import EvalStopError, InputError, ReadError
 
 __all__ = ["best", "explain", "jobs", "report", "submit"]
 
@@ -34,9 +34,12 @@ def submit(
     remote = Remote(url, folder)
     made = [remote.post("/jobs", one) for one in read_jobs(file)]
     if as_json:
-        write_json({"jobs": [{"id": one["id"]} for one in made]})
+        told = [{"id": one["id"], "warnings": one["warnings"]} for one in made]
+        write_json({"jobs": told})
         return
     for one in made:
+        for words in one["warnings"]:
+            tell(f"{one['id']}: {words}")
         typer.echo(one["id"])
 
 
@@ -120,7 +123,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Report one evaluation of a job."""
-    value = float(score)
+    value = _score_of(score)
     fields = {
         "step": step,
         "score": value if abs(value) < float("inf") else None,
@@ -136,6 +139,14 @@ def report(
         return
     word = "repeat, ignored" if answer["duplicates"] else "taken in"
     tell(f"{word}; the job is {answer['state']}{', and told to stop' if answer['stop'] else ''}")
+
+
+def _score_of(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        message = f"--score must be a number, or nan where there is none, but got {text!r}"
+        raise InputError(message) from error
 
 
 def explain(

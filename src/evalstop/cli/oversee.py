@@ -123,6 +123,9 @@ def _server(remote: Remote) -> str:
     return f"answers; {gpus['free']} of {gpus['total']} GPUs free, no troubles"
 
 
+_NEWEST = "/jobs?limit=100&series=true"
+
+
 def watch(
     *,
     every_s: Annotated[
@@ -131,13 +134,17 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show it once and end.")] = False,
     url: Url = DEFAULT_URL,
     folder: Dir = DEFAULT_DIR,
+    as_json: Json = False,
 ) -> None:
-    """Show the cluster in the terminal, and keep it up to date."""
+    """Show the cluster in the terminal, and keep it up to date; with --json show it once."""
     from rich.live import Live  # noqa: PLC0415 -- only terminals need it
 
     from evalstop.cli.output import console  # noqa: PLC0415 -- same
 
     remote = Remote(url, folder)
+    if as_json:
+        write_json({"cluster": remote.get("/cluster"), "jobs": remote.get(_NEWEST)["jobs"]})
+        return
     if once:
         console().print(_picture(remote))
         return
@@ -150,9 +157,7 @@ def watch(
 def _picture(remote: Remote) -> RenderableType:
     from rich.console import Group  # noqa: PLC0415 -- only terminals need it
 
-    return Group(
-        *cluster_picture(remote.get("/cluster"), remote.get("/jobs?limit=100&series=true")["jobs"])
-    )
+    return Group(*cluster_picture(remote.get("/cluster"), remote.get(_NEWEST)["jobs"]))
 
 
 def cluster_picture(cluster: dict[str, Any], jobs: list[dict[str, Any]]) -> list[RenderableType]:

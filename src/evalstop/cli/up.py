@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evalstop.cli.output import tell
-from evalstop.cli.remote import DEFAULT_DIR
+from evalstop.cli.output import tell, write_json
+from evalstop.cli.remote import DEFAULT_DIR, Json
 from evalstop.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def up(
         typer.Option("--slots", min=1, help="Run jobs on so many slots in place of GPUs."),
     ] = None,
     mode: Annotated[str | None, typer.Option("--mode", help="observe, advise or enforce.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Run the controller and its API; jobs and reports come in over HTTP.
 
@@ -53,4 +55,14 @@ def up(
 
     named = read().server.dir
     state = folder or (Path(named) if named else DEFAULT_DIR)
-    serve(read, state.absolute(), config=path, tell=tell)
+    listening = _write if as_json else _ignore
+    serve(read, state.absolute(), config=path, tell=tell, listening=listening)
+
+
+def _write(where: dict[str, str]) -> None:
+    write_json(where)
+    sys.stdout.flush()  # whoever started this in the background waits for it
+
+
+def _ignore(where: dict[str, str]) -> None:
+    """People are told on stderr."""

@@ -93,6 +93,12 @@ def get(address: str, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
     return body
 
 
+def _attempt() -> int | None:
+    """Return which start of the job this is, None where evalstop did not start it or the first."""
+    text = os.environ.get("EVALSTOP_ATTEMPT", "")
+    return int(text) if text.isdecimal() and int(text) else None
+
+
 class Reporter:
     """Sends one job's evaluations; see the module for what it promises.
 
@@ -165,7 +171,7 @@ class Reporter:
             checkpoint: name or path of the evaluated checkpoint.
             epoch_key: identity of the eval suite, judge, prompt and hardware.
             eval_id: tells replicates of one step apart.
-            attempt: restart counter of the job.
+            attempt: restart counter of the job; the one evalstop started it under by default.
             loss: training loss at this step.
         """
         try:
@@ -183,7 +189,7 @@ class Reporter:
                     "checkpoint": checkpoint,
                     "epoch_key": epoch_key,
                     "eval_id": eval_id,
-                    "attempt": attempt,
+                    "attempt": _attempt() if attempt is None else attempt,
                     "loss": loss,
                 },
                 reported_at=time.time(),

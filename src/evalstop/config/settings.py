@@ -13,6 +13,7 @@ from evalstop.config.rules import parse_rule
 from evalstop.config.schedulers import parse_scheduler
 from evalstop.config.toml import read_toml
 from evalstop.core.errors import InputError
+from evalstop.core.points import Kind
 from evalstop.policies.evalstop import EvalStop
 from evalstop.policies.guard import Chain
 from evalstop.policies.guards import Backed, Budget, Confirmed, OperatorDesk, Protect, Warn
@@ -94,7 +95,10 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         mode: observe (says what it would have done), advise (asks people), enforce (stops).
         rule: SPEC or map of rules; see `evalstop rules`.
         warn_s: notice before a stop in which people can snooze or approve it.
-        confirm_s: how long to wait for a confirming evaluation; 0 asks for none.
+        kinds: how far stops of one kind of decline may go where that is less than the mode, as
+            ``degraded = "advise"``: overoptimised, degraded, declining, collapsed.
+        confirm_s: how long to wait for a confirming evaluation; 0 asks for none. Left out, as long
+            as one may take where ``[feedback]`` has an evaluator, else none is asked for.
         save_s: how long a stop waits for a last save where none was measured yet; 0 asks for
             none. Jobs without a save signal are not waited for.
         backed_s: how long a stop waits for a checkpoint to keep; 0 does not wait.
@@ -106,12 +110,13 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mode: Mode = Mode.OBSERVE
     rule: str = "default"
     warn_s: Seconds = 600.0
-    confirm_s: Seconds = 0.0
+    confirm_s: Seconds | None = None
     save_s: Seconds = 30.0
     backed_s: Seconds = 60.0
     stops_per_tenant_hour: Annotated[int, Meta(ge=0)] = 10
     protect_tenants: tuple[str, ...] = ()
     opt_out: str = "evalstop=off"
+    kinds: dict[Literal["overoptimised", "degraded", "declining", "collapsed"], Mode] = {}
 
 
 class ChoiceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -283,7 +288,7 @@ def words_of(settings: Settings) -> str:
     """Return what decides in one line of JSON: the version of the policy, for the log."""
     deciding = {
         "scheduler": _scheduler_of(settings.cluster),
-        "policy": settings.policy,
+        "policy": msgspec.structs.replace(settings.policy, confirm_s=_confirm_s(settings)),
         "rules": settings.rules,
         "exempt": settings.exempt,
     }
@@ -295,6 +300,13 @@ def _scheduler_of(cluster: ClusterSettings) -> str:
         return cluster.scheduler
     ours = cluster.backend in {BackendName.LOCAL, BackendName.RAY}
     return "srtf-est" if ours else "native"
+
+
+def _confirm_s(settings: Settings) -> float:
+    """Return how long a stop waits to be confirmed (R28): who can evaluate again, does."""
+    if settings.policy.confirm_s is not None:
+        return settings.policy.confirm_s
+    return settings.feedback.time_limit_s if settings.feedback.evaluate else 0.0
 
 
 def make_policy(settings: Settings) -> EvalStop:
@@ -322,6 +334,7 @@ def make_policy(settings: Settings) -> EvalStop:
         if choice.mode is not None:
             modes.append((selector, choice.mode))
     rules = msgspec.structs.replace(rules, choices=tuple(choices))
+    confirm_s = _confirm_s(settings)
     guards = [
         OperatorDesk(),
         Protect(
@@ -329,8 +342,8 @@ def make_policy(settings: Settings) -> EvalStop:
             tenants=policy.protect_tenants,
             until={one.name: one.until.timestamp() for one in settings.exempt},
         ),
-        ByMode(policy.mode, modes),
-        *((Confirmed(limit_s=policy.confirm_s),) if policy.confirm_s else ()),
+        ByMode(policy.mode, modes, {Kind(kind): mode for kind, mode in policy.kinds.items()}),
+        *((Confirmed(limit_s=confirm_s),) if confirm_s else ()),
         *((Backed(limit_s=policy.backed_s),) if policy.backed_s else ()),
         *((Warn(window_s=policy.warn_s),) if policy.warn_s else ()),
         Budget(stops=policy.stops_per_tenant_hour),

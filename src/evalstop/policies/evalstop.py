@@ -10,9 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from evalstop.core.actions import Action, Preempt, Resize, Start, Stop
 from evalstop.core.cluster import MAY_BE_STOPPED
-from evalstop.core.events import EvalReported, JobEnded, JobPreempted, LossReported
+from evalstop.core.events import (
+    CheckpointSaved,
+    EvalReported,
+    JobEnded,
+    JobPreempted,
+    LossReported,
+)
 from evalstop.core.history import History
 from evalstop.core.points import State, Verdict
 from evalstop.policies.rules import JobRule, NamedRule, Rule, Rules
@@ -80,6 +88,18 @@ class Watch:
         )
         return verdict
 
+    def saved(self, step: int, checkpoint: str) -> None:
+        """Name the checkpoint of evaluations that came before it was saved (R04).
+
+        Trainers evaluate first and save afterwards. Where a run went through a step twice, the
+        checkpoint is the newer one's.
+        """
+        found = [point for point in self.history.reports if point.step == step]
+        newest = max((point.attempt for point in found), default=0)
+        for point in found:
+            if point.attempt == newest and point.checkpoint is None:
+                self.history.add(msgspec.structs.replace(point, checkpoint=checkpoint))
+
     def stop(self, job: str) -> Stop:
         """Return the order to stop the job, naming the checkpoint to keep."""
         best = self.history.best_saved or self.history.best
@@ -139,6 +159,8 @@ class EvalStop:
                 ours = self._stop_if_alarmed(event.job, view)
             elif isinstance(event, JobEnded):
                 self._watches.pop(event.job, None)
+            elif isinstance(event, CheckpointSaved) and event.job in self._watches:
+                self._watches[event.job].saved(event.step, event.checkpoint)
             if self.guard is not None:
                 ours = [*ours, *self.guard.hear(event, view)]
         chosen = self.base.decide(event, view)

@@ -7,7 +7,7 @@ what its base wants to do with a job it stops, and that must not happen when the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from evalstop.core.actions import Action, Stop
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evalstop.core.events import Event
     from evalstop.core.policy import ClusterView
 
-__all__ = ["Chain", "Guard"]
+__all__ = ["Chain", "Forbids", "Guard"]
 
 
 class Guard(Protocol):
@@ -42,8 +42,23 @@ class Guard(Protocol):
         ...
 
 
+@runtime_checkable
+class Forbids(Protocol):
+    """What a guard has too whose word counts again when a later guard lets a held stop go (R25).
+
+    People freeze or snooze while a stop is announced; it must not come when its time is up.
+    """
+
+    def forbids(self, stop: Stop, view: ClusterView) -> bool:
+        """Return whether the stop may not be carried out now; changes nothing."""
+        ...
+
+
 class Chain:
     """Guards one after another; what one lets pass, the next one screens.
+
+    A stop that was held and is let go asks those before it that forbid (`Forbids`) once more. If
+    one does, it is dropped: an alarm that lasts is screened from the start at its next evaluation.
 
     Args:
         guards: in order; put those that drop (protection) before those that hold (budgets), and
@@ -60,8 +75,11 @@ class Chain:
     def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Tell all guards; a stop that one of them lets go is screened by those after it."""
         actions: list[Action] = []
-        for index, guard in enumerate(self.guards, start=1):
-            actions.extend(self._from(index, guard.hear(event, view), view))
+        for index, guard in enumerate(self.guards):
+            heard = guard.hear(event, view)
+            if heard:
+                heard = [action for action in heard if not self._forbidden(action, index, view)]
+                actions.extend(self._from(index + 1, heard, view))
         return actions
 
     def withdraw(self, job: str) -> None:
@@ -76,6 +94,12 @@ class Chain:
         """
         for guard in self.guards:
             getattr(guard, "disown", guard.withdraw)(job)
+
+    def _forbidden(self, action: Action, before: int, view: ClusterView) -> bool:
+        return isinstance(action, Stop) and any(
+            isinstance(guard, Forbids) and guard.forbids(action, view)
+            for guard in self.guards[:before]
+        )
 
     def _from(self, start: int, actions: Sequence[Action], view: ClusterView) -> Sequence[Action]:
         for guard in self.guards[start:]:

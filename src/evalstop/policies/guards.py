@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from evalstop.core.actions import Action, Advise, RequestEval, RequestSave, Stop, WakeAt
 from evalstop.core.errors import InputError
-from evalstop.core.events import Event, JobEnded, OperatorCommanded, TimerFired
+from evalstop.core.events import CheckpointSaved, Event, JobEnded, OperatorCommanded, TimerFired
 from evalstop.core.job import JobView, Outcome, Phase
 
 if TYPE_CHECKING:
@@ -229,9 +231,19 @@ class Backed:
         return (RequestSave(job=stop.job), timer)
 
     def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
-        """Let the stop go at the limit."""
+        """Let the stop go once a checkpoint it rests on is saved, or at the limit."""
         stop = self._held.due(event, view)
-        return () if stop is None else (stop,)
+        if stop is None and isinstance(event, CheckpointSaved) and event.job in self._held.stops:
+            held = self._held.stops[event.job][1]
+            if event.step in (held.best_step, held.step):
+                stop = self._held.take(event.job, view)
+        if stop is None:
+            return ()
+        if isinstance(event, CheckpointSaved):
+            stop = msgspec.structs.replace(
+                stop, best_step=event.step, best_checkpoint=event.checkpoint
+            )
+        return (stop,)
 
     def withdraw(self, job: str) -> None:
         """Drop the stop."""
@@ -298,9 +310,13 @@ class OperatorDesk:
     def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
         """Hold the stop of a frozen cluster or a snoozed job."""
         self._wanted[stop.job] = stop
-        if self.frozen or view.now < self._snoozed.get(stop.job, view.now):
-            return ()
-        return (stop,)
+        return () if self.forbids(stop, view) else (stop,)
+
+    def forbids(self, stop: Stop, view: ClusterView) -> bool:
+        """Return whether all stops are frozen or this job's are snoozed; a person's never is."""
+        if stop.author != "policy":
+            return False
+        return self.frozen or view.now < self._snoozed.get(stop.job, view.now)
 
     def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Carry out a command."""

@@ -9,9 +9,10 @@ from evalstop.core.actions import Action, Advise, Stop
 from evalstop.core.events import Event, JobEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from evalstop.core.job import JobView
+    from evalstop.core.points import Kind
     from evalstop.core.policy import ClusterView
     from evalstop.policies.rules import Selector
 
@@ -25,6 +26,9 @@ class Mode(StrEnum):
     ADVISE = "advise"
     ENFORCE = "enforce"
 
+
+_REACH = (Mode.OBSERVE, Mode.ADVISE, Mode.ENFORCE)
+"""From what does least to what does most."""
 
 _NOTES = {
     Mode.OBSERVE: "observe: would have been stopped",
@@ -40,11 +44,18 @@ class ByMode:
     Args:
         mode: of every job that no choice fits.
         choices: selectors with their modes; the first that fits a job applies.
+        kinds: how far stops of one kind of decline may go (R17), never further than the mode.
     """
 
-    def __init__(self, mode: Mode, choices: Sequence[tuple[Selector, Mode]] = ()) -> None:
+    def __init__(
+        self,
+        mode: Mode,
+        choices: Sequence[tuple[Selector, Mode]] = (),
+        kinds: Mapping[Kind, Mode] | None = None,
+    ) -> None:
         self._mode = mode
         self._choices = tuple(choices)
+        self._kinds = dict(kinds or {})
         self._told: set[str] = set()
 
     def mode_of(self, job: JobView) -> Mode:
@@ -55,6 +66,7 @@ class ByMode:
     def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
         """Pass the stop, or advise once an alarm."""
         mode = self.mode_of(view.jobs[stop.job])
+        mode = min(mode, self._kinds.get(stop.verdict.kind, mode), key=_REACH.index)
         if mode is Mode.ENFORCE or stop.author != "policy":
             return (stop,)
         if stop.job in self._told:

@@ -189,7 +189,9 @@ def _jobs(platform: Platform, gate: Gate) -> APIRouter:
         if principal.tenant:
             submission = msgspec.structs.replace(submission, tenant=principal.tenant)
         job = await asyncio.to_thread(platform.submit, submission)
-        return _json({"id": job, "token": platform.job_token(job)}, 201)
+        warnings = await asyncio.to_thread(platform.warnings, job)
+        answer = {"id": job, "token": platform.job_token(job), "warnings": warnings}
+        return _json(answer, 201)
 
     @router.get("/jobs")
     async def jobs(

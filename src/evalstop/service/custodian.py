@@ -188,7 +188,9 @@ class Custodian:
     def let_go(self, job: str, record: JobRecord) -> None:
         """Unpin what is neither best nor last nor waiting for its score."""
         pins = list(self._store.pins(job))
-        always = [record.stop.best_step] if record.stop is not None else []
+        always = [best.step for best in record.bests.values()]  # also of earlier eval epochs
+        if record.stop is not None:
+            always.append(record.stop.best_step)
         keep = to_keep({pin.step for pin in pins}, record.scores, top=self._top, always=always)
         for pin in pins:
             if pin.step not in keep:

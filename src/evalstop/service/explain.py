@@ -192,6 +192,8 @@ def _shown(point: EvalPoint, sign: float) -> dict[str, Any]:
             shown[name] = value
     if point.attempt:
         shown["attempt"] = point.attempt
+    if point.replicates > 1:
+        shown["replicates"] = point.replicates  # pooled (R15)
     return shown
 
 

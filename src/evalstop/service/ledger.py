@@ -61,16 +61,21 @@ class JobRecord:
         "advice",
         "advice_gpu_s",
         "began",
-        "best",
+        "bests",
         "ended_at",
+        "epoch",
         "last_metric_at",
         "launched",
+        "longest_gap_s",
+        "metric_reports",
+        "newest",
+        "other_metrics",
         "outcome",
         "pending",
         "repeats",
         "reports",
         "saved",
-        "scores",
+        "scores_of",
         "spec",
         "starts",
         "stop",
@@ -89,8 +94,10 @@ class JobRecord:
         self.repeats: dict[int, int] = {}
         self.saved: dict[int, str] = {}
         self.reports: set[int] = set()
-        self.scores: dict[int, float] = {}
-        self.best: EvalPoint | None = None
+        self.bests: dict[str, EvalPoint] = {}
+        self.scores_of: dict[str, dict[int, float]] = {}
+        self.epoch = ""
+        self.newest = (-1, -1)
         self.stop: Stop | None = None
         self.stop_key = ""
         self.stopped_at = math.nan
@@ -99,6 +106,29 @@ class JobRecord:
         self.outcome: Outcome | None = None
         self.ended_at = math.nan
         self.last_metric_at = math.nan
+        self.longest_gap_s = 0.0
+        self.metric_reports = 0
+        self.other_metrics: dict[str, int] = {}
+
+    @property
+    def best(self) -> EvalPoint | None:
+        """The highest score of the current eval epoch: it never gets worse within one (R03)."""
+        return self.bests.get(self.epoch)
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """Finite scores of the current eval epoch by step; those of others do not compare (R14)."""
+        return self.scores_of.get(self.epoch, {})
+
+    def score(self, point: EvalPoint) -> None:
+        """Take in a finite score; the epoch of the newest step is the current one."""
+        epoch = point.epoch_key or ""
+        best = self.bests.get(epoch)
+        if best is None or point.score > best.score:
+            self.bests[epoch] = point
+        self.scores_of.setdefault(epoch, {})[point.step] = point.score
+        if (point.attempt, point.step) >= self.newest:
+            self.newest, self.epoch = (point.attempt, point.step), epoch
 
 
 class Ledger:
@@ -149,9 +179,9 @@ class Ledger:
         record = JobRecord(event.job)
         record.view = live.get(event.job.id)
         if old is not None:  # reopened after an undo: runs are counted on, best never gets worse
-            record.starts, record.best = old.starts, old.best
+            record.starts, record.saved = old.starts, old.saved
             record.launched, record.began = old.launched, old.launched
-            record.saved, record.scores = old.saved, old.scores
+            record.bests, record.scores_of, record.epoch = old.bests, old.scores_of, old.epoch
         self.jobs[event.job.id] = record
 
     def _reported(self, event: EvalReported) -> None:
@@ -159,13 +189,16 @@ class Ledger:
         if record.outcome is None:
             record.reports.add(report_identity(event.metric, event.point))
         if event.metric:
+            count = record.other_metrics.get(event.metric, 0)
+            record.other_metrics[event.metric] = count + 1
             return
+        if record.metric_reports:
+            gap = event.time - record.last_metric_at
+            record.longest_gap_s = max(record.longest_gap_s, gap)
+        record.metric_reports += 1
         record.last_metric_at = event.time
-        score = event.point.score
-        if math.isfinite(score):
-            record.scores[event.point.step] = score
-            if record.best is None or score > record.best.score:
-                record.best = event.point
+        if math.isfinite(event.point.score):
+            record.score(event.point)
 
     def _promised(self, key: str, action: Action, time: float) -> None:
         match action:

@@ -26,11 +26,13 @@ from evalstop.core.events import (
     OperatorCommanded,
 )
 from evalstop.core.job import JobSpec, Outcome, Phase
+from evalstop.core.points import State
 from evalstop.policies.evalstop import Watch
 from evalstop.ports import Backend, CanHearEnd, CanHold, CanSubmit, EventStore, Order, SnapshotStore
 from evalstop.service.carry_out import LAUNCH, BackendCarryOut, launch_of
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
+from evalstop.service.doubts import blindness, doubts_of, staleness
 from evalstop.service.explain import encode_record, explain
 from evalstop.service.ledger import key_of, report_identity, with_checkpoint
 from evalstop.service.requests import (
@@ -158,6 +160,11 @@ class Platform:
         """Return the token with which a job reports on itself."""
         return self.parts.tokens.of_job(job)
 
+    def warnings(self, job: str) -> list[str]:
+        """Return what should be looked at again in a submission, in sentences (R07, R26, R29)."""
+        record = self.controller.ledger.jobs.get(job)
+        return [] if record is None else doubts_of(record.spec)
+
     def record(self, job: str) -> JobRecord:
         """Return what the shell knows of a job.
 
@@ -253,7 +260,7 @@ class Platform:
             "duplicates": received - len(entries),
             "sequence": entries[-1].sequence if entries else self.controller.sequence,
             "stop": record.stop is not None,
-            "state": watch.verdict.state.value if watch is not None else "unwatched",
+            "state": _state(record, watch),
             "ended": record.outcome is not None,
         }
 
@@ -415,9 +422,18 @@ class Platform:
         for name, watch in list(self.parts.watches.items()):
             if watch.unwatched:
                 found.append(f"job {name!r} is not watched: {watch.unwatched}")
+        found += self._doubts()
         for more in (self.parts.custodian.troubles, *self.parts.more_troubles):
             found += more()
         return found
+
+    def _doubts(self) -> list[str]:
+        now = self.controller.now()
+        return [
+            f"job {record.spec.id!r} is {words}"
+            for record in list(self.controller.ledger.jobs.values())
+            if record.outcome is None and (words := blindness(record) or staleness(record, now))
+        ]
 
     def ready(self) -> bool:
         """Return whether reports are taken in now."""
@@ -456,6 +472,12 @@ def _known(jobs: Mapping[str, JobRecord], job: str) -> JobRecord:
         message = f"no job {job!r} was ever submitted here: submit it first, or check its id"
         raise UnknownJobError(message)
     return record
+
+
+def _state(record: JobRecord, watch: Watch | None) -> str:
+    if watch is None:
+        return "unwatched"
+    return State.BLIND.value if blindness(record) else watch.verdict.state.value
 
 
 def _phase(situation: Situation, job: str) -> Phase:

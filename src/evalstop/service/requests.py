@@ -17,6 +17,7 @@ from evalstop.core.job import JobSpec
 from evalstop.core.points import NOT_FINITE, EvalPoint, stderr_of_share
 from evalstop.ports import Launch
 from evalstop.service.explain import sign_of_job
+from evalstop.traces.names import canonical
 
 __all__ = ["EvalIn", "LossIn", "Submission", "check_id", "launch_of_submission", "spec_of"]
 
@@ -110,8 +111,13 @@ class EvalIn(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
         )
 
     def metric_of(self, job: JobSpec) -> str:
-        """Return "" where the report is of the job's primary metric, else its name."""
-        return "" if self.metric in {"", job.labels.get("metric", "")} else self.metric
+        """Return "" where the report is of the job's primary metric, else its name.
+
+        One metric has several spellings, by the sink that wrote it (R27): ``eval/x``, ``eval_x``.
+        """
+        own = job.labels.get("metric", "")
+        same = not self.metric or (own and canonical(self.metric) == canonical(own))
+        return "" if same else self.metric
 
 
 class LossIn(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

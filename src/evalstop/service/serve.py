@@ -191,6 +191,8 @@ def start(
             "EVALSTOP_URL": url,
             "EVALSTOP_JOB_ID": job,
             "EVALSTOP_TOKEN": tokens.of_job(job),
+            # A run that goes back after a restart opens a branch (R11), it repeats nothing.
+            "EVALSTOP_ATTEMPT": str(controller.ledger.jobs[job].starts),
         }
 
     custody = settings.custody
@@ -321,6 +323,7 @@ def serve(
     *,
     config: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    listening: Callable[[dict[str, str]], None] = lambda _: None,
 ) -> None:
     """Serve until interrupted; jobs go on without us.
 
@@ -329,6 +332,7 @@ def serve(
         folder: where state lies.
         config: the file of settings; None where there is none.
         tell: called with lines for the operator.
+        listening: called once with url, mode, dir and admin_token_file when it takes reports.
     """
     settings = read()
     server = settings.server
@@ -351,6 +355,8 @@ def serve(
         keep_pauses_short()
         tell(f"evalstop listens at {url} ({settings.policy.mode.value} mode)")
         tell(f"the admin token lies in {token}")
+        where = {"dir": str(folder), "admin_token_file": str(token)}
+        listening({"url": url, "mode": settings.policy.mode.value} | where)
         uvicorn_server = uvicorn.Server(
             uvicorn.Config(
                 app,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from evalstop.core.job import Outcome, Phase
+from evalstop.core.points import State
+from evalstop.service.doubts import blindness, doubts_of, staleness
 from evalstop.service.explain import sign_of_job
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def job_view(
         "estimated_s": spec.estimated_s,
         "ended_at": finite(record.ended_at),
         "best": _best(record, sign),
-        "verdict": _verdict(watch, sign),
+        "verdict": _verdict(record, watch, sign),
+        "warnings": _warnings(record, now),
         "stop": _stop(record),
         "advice": record.advice.note if record.advice and record.outcome is None else "",
         "gpu_hours_saved": saved_gpu_hours(record),
@@ -89,10 +92,17 @@ def _best(record: JobRecord, sign: float) -> dict[str, Any] | None:
     return {"step": best.step, "score": sign * best.score, "checkpoint": name}
 
 
-def _verdict(watch: Watch | None, sign: float) -> dict[str, Any] | None:
+def _warnings(record: JobRecord, now: float) -> list[str]:
+    found = [*doubts_of(record.spec), blindness(record), staleness(record, now)]
+    return [words for words in found if words]
+
+
+def _verdict(record: JobRecord, watch: Watch | None, sign: float) -> dict[str, Any] | None:
     if watch is None:
         return None
     verdict = watch.verdict
+    if blind := blindness(record):  # no evaluation was judged: what the rule says is nothing
+        verdict = msgspec.structs.replace(verdict, state=State.BLIND, note=blind)
     words = msgspec.structs.replace(verdict, best_score=sign * verdict.best_score).reason
     return {
         "state": verdict.state.value,
