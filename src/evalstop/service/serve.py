@@ -192,7 +192,7 @@ def start(
             "EVALSTOP_JOB_ID": job,
             "EVALSTOP_TOKEN": tokens.of_job(job),
             # A run that goes back after a restart opens a branch (R11), it repeats nothing.
-            "EVALSTOP_ATTEMPT": str(controller.ledger.jobs[job].starts),
+            "EVALSTOP_ATTEMPT": str(max(0, controller.ledger.jobs[job].launched - 1)),
         }
 
     custody = settings.custody
