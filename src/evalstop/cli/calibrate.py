@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import msgspec
 import typer
 
 from evalstop.cli.output import print_table, tell, version, write_json
 from evalstop.core.errors import InputError
+
+if TYPE_CHECKING:
+    from evalstop.experiments.detection.prior_fit import FittedPrior
 
 __all__ = ["calibrate"]
 
@@ -18,6 +21,10 @@ def calibrate(
         list[str], typer.Argument(help="Runs that were healthy, in any form replay reads.")
     ],
     *,
+    declined: Annotated[
+        list[str] | None,
+        typer.Option(help="Runs that declined, for a prior of rule bayes; repeatable."),
+    ] = None,
     alpha: Annotated[float, typer.Option(help="Share of healthy runs that may be stopped.")] = 0.01,
     metric: Annotated[str | None, typer.Option(help="Metric to watch.")] = None,
     direction: Annotated[
@@ -26,10 +33,11 @@ def calibrate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine output on stdout.")] = False,
 ) -> None:
-    """What false-stop rate do my own healthy runs get, and which alpha should I set?"""
+    """What false-stop rate do my own healthy runs get, and which rule should I set?"""
     from evalstop.experiments.detection.calibrate import (  # noqa: PLC0415 -- heavy
         calibrate as judge,
     )
+    from evalstop.experiments.detection.prior_fit import fit_prior  # noqa: PLC0415 -- heavy
 
     if direction not in {None, "max", "min"}:
         msg = f"--direction must be max or min, but it is {direction!r}"
@@ -39,10 +47,23 @@ def calibrate(
         raise InputError(msg)
     sense = cast("Literal['max', 'min'] | None", direction)
     found = judge(paths, target=alpha, metric=metric, direction=sense)
+    prior = fit_prior(
+        [path for path in paths if not found.failed(path)],
+        declined or [],
+        alpha=alpha,
+        metric=metric,
+        direction=sense,
+    )
     for error in found.errors:
         tell(f"error: {error}")
     if as_json:
-        write_json({**msgspec.to_builtins(found), "version": version()})
+        write_json(
+            {
+                **msgspec.to_builtins(found),
+                "prior": msgspec.to_builtins(prior),
+                "version": version(),
+            }
+        )
     else:
         rows = [
             [
@@ -56,5 +77,17 @@ def calibrate(
             "Healthy runs stopped", ["alpha", "stopped", "95 % interval"], rows, right="rrr"
         )
         tell(f"use {found.spec}" + (f" ({found.note})" if found.note else ""))
+        tell(_about(prior))
     if found.errors:
         raise typer.Exit(1)
+
+
+def _about(prior: FittedPrior) -> str:
+    """Return what there is to say about the rule that trusts a prior, in a sentence."""
+    if not prior.spec:
+        return f"no prior for rule bayes: {prior.note}"
+    words = f"or, if you trust that runs stay as these were: {prior.spec} (stops {prior.stopped} "
+    words += f"of these {prior.healthy}"
+    if prior.declined:
+        words += f", finds {prior.found} of {prior.declined} declined"
+    return f"{words}; {prior.note})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from evalstop.config.spelling import Entry, build, parameters_of, unknown_name
 from evalstop.core.errors import SpecError
 from evalstop.core.job import canonical_job_type
+from evalstop.detectors.bayes import Bayes
 from evalstop.detectors.bocpd import Bocpd
 from evalstop.detectors.consecutive import ConsecutiveDecline
 from evalstop.detectors.cusum import Cusum
@@ -34,14 +35,18 @@ _ENTRIES = (
         name="default",
         make=Scan,
         summary="the rule we recommend: scan",
-        parameters=parameters_of(Scan, {"alpha": "chance per job over its life"}),
+        parameters=parameters_of(
+            Scan, {"alpha": "chance per job over its life", "horizon": "evaluations, 0 if unknown"}
+        ),
         false_alarms="held at alpha for healthy jobs with independent noise",
     ),
     Entry(
         name="scan",
         make=Scan,
         summary="a bank of decline shapes against every curve that does not fall",
-        parameters=parameters_of(Scan, {"alpha": "chance per job over its life"}),
+        parameters=parameters_of(
+            Scan, {"alpha": "chance per job over its life", "horizon": "evaluations, 0 if unknown"}
+        ),
         false_alarms="held at alpha for healthy jobs with independent noise",
     ),
     Entry(
@@ -101,6 +106,36 @@ _ENTRIES = (
         summary="forecasts against every curve that never falls: a proof, at a price in power",
         parameters=parameters_of(EDetector, {"alpha": "chance per job over its life"}),
         false_alarms="at most alpha for life, proven, with errors as reported",
+    ),
+    Entry(
+        name="bayes",
+        make=Bayes,
+        summary="the odds that the peak is past, under a prior that you state or calibrate fits",
+        parameters=parameters_of(
+            Bayes,
+            {
+                "alpha": "chance per healthy run of the prior",
+                "odds": "odds to ask for, 0: as alpha says",
+                "horizon": "evaluations, 0 if unknown",
+                "base": "metric units",
+                "base_sd": "metric units",
+                "gain": "metric units",
+                "gain_sd": "metric units",
+                "peak_low": "share of the run",
+                "peak_high": "share of the run",
+                "healthy_low": "share of the run",
+                "healthy_high": "share of the run",
+                "drop_low": "share of the gain",
+                "drop_high": "share of the gain",
+                "power_low": "of time in KL",
+                "power_high": "of time in KL",
+                "shape": "linear, cliff, gao or any",
+                "declining": "share of runs",
+                "misfit": "share of the gain",
+                "stderr": "metric units, 0: estimated",
+            },
+        ),
+        false_alarms="at most alpha for life if the prior is right; not held if it is not",
     ),
     Entry(
         name="glr-cusum",

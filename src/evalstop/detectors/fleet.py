@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from evalstop.core.errors import InputError
 from evalstop.core.points import EvalPoint
+from evalstop.detectors.bayes import Bayes
+from evalstop.detectors.prior import LONGEST
 from evalstop.detectors.scan import Scan
 from evalstop.detectors.scan_batch import statistics
 
@@ -23,6 +25,9 @@ __all__ = ["Fleet", "judge"]
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+
+_BELIEVED_ROWS = 256
+"""Curves at a time: what they need fits into a processor's cache."""
 
 
 class Fleet(Struct, frozen=True, kw_only=True, eq=False):
@@ -49,8 +54,9 @@ class Fleet(Struct, frozen=True, kw_only=True, eq=False):
 def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None = None) -> Fleet:
     """Judge many curves, each from its start.
 
-    `Scan` runs on whole arrays, two million evaluations a second at 20 evaluations a run; other
-    rules, and curves with gaps, are stepped one evaluation at a time. The verdicts are the same.
+    `Scan` runs on whole arrays, two million evaluations a second at 20 evaluations a run, and so
+    does `Bayes` where all errors are equal; other rules, and curves with gaps, are stepped one
+    evaluation at a time. The verdicts are the same.
 
     Args:
         detector: the rule.
@@ -84,6 +90,9 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
         _judge_whole(detector, fleet, with_error, table, errors)
         _judge_whole(detector, fleet, without, table, None)
         stepped = ~(with_error | without)
+    elif isinstance(detector, Bayes) and _is_even(present, errors):
+        _judge_believed(detector, fleet, table, float(errors[0, 0]))
+        stepped[:] = False
     for run in np.flatnonzero(stepped):
         _judge_stepwise(detector, fleet, int(run), table[run], errors[run])
     return fleet
@@ -123,6 +132,23 @@ def _judge_whole(rule: Scan, fleet: Fleet, rows: Flags, table: Array, errors: Ar
     fleet.statistic[rows] = found
     fleet.threshold[rows] = limits
     fleet.alarm[rows] = present & (found >= limits)
+
+
+def _is_even(present: Flags, errors: Array) -> bool:
+    """Return whether no evaluation is missing and all have one known error."""
+    known = bool(errors.size and errors[0, 0] > 0.0 and (errors == errors[0, 0]).all())
+    return known and bool(present.all()) and errors.shape[1] <= LONGEST
+
+
+def _judge_believed(rule: Bayes, fleet: Fleet, table: Array, error: float) -> None:
+    """Judge curves without gaps whose evaluations all have the same error."""
+    fleet.threshold[:] = rule.level
+    for start in range(0, table.shape[0], _BELIEVED_ROWS):
+        rows = slice(start, start + _BELIEVED_ROWS)
+        for count in range(1, table.shape[1] + 1):
+            variances = np.full(count, error * error + rule.misfit_variance)
+            fleet.statistic[rows, count - 1] = rule.log_odds(table[rows, :count], variances)
+    fleet.alarm[:] = fleet.statistic >= rule.level
 
 
 def _judge_stepwise(

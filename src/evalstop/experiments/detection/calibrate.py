@@ -53,6 +53,10 @@ class Calibration(Struct, frozen=True, kw_only=True):
     note: str
     errors: list[str]
 
+    def failed(self, source: str | Path) -> bool:
+        """Return whether a source, or a file below it, could not be read."""
+        return any(error.startswith(str(source)) for error in self.errors)
+
 
 def calibrate(
     sources: Sequence[str | Path],

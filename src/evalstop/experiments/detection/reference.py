@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evalstop.experiments.detection.worlds import shapes, truths
 
-__all__ = ["oracle", "posterior_odds", "recall_at"]
+__all__ = ["final_evidence", "oracle", "posterior_odds", "recall_at", "sampled"]
 
 Array = NDArray[np.float64]
 
@@ -87,6 +87,36 @@ class _Evidence:
         mean = self._precision * (_GAIN * self._sum_yc - 0.5 * _GAIN**2 * self._sum_cc)
         evidence: Array = mean + 0.5 * quadratic - 0.5 * np.log(determinant)
         return evidence
+
+
+def final_evidence(shares: Array, scores: Array, sigma: float) -> Array:
+    """Return the marginal log likelihood of whole runs under each curve, (runs, curves).
+
+    Up to a constant of the run. Base and gain are integrated out under their normal priors.
+
+    Args:
+        shares: shares of the gain, (curves, evals).
+        scores: (runs, evals).
+        sigma: standard deviation of the noise.
+    """
+    evidence = _Evidence(shares, sigma)
+    logs = np.zeros((scores.shape[0], shares.shape[0]))
+    for index in range(scores.shape[1]):
+        logs = evidence.add(scores[:, index])
+    return logs
+
+
+def sampled(
+    generator: np.random.Generator, shares: Array, weights: Array, runs: int, sigma: float
+) -> Array:
+    """Draw scores of runs from a mixture of curves, base and gain from their normal priors."""
+    chosen = generator.choice(shares.shape[0], runs, p=weights)
+    spread = _WIDTH / np.sqrt(12.0)
+    base = _BASE + spread * generator.standard_normal((runs, 1))
+    gain = _GAIN + spread * generator.standard_normal((runs, 1))
+    noise = generator.standard_normal((runs, shares.shape[1]))
+    scores: Array = base + gain * shares[chosen] + sigma * noise
+    return scores
 
 
 def oracle(scores: Array, healthy: Array, declining: Array, sigma: float) -> Array:
