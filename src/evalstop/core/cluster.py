@@ -122,44 +122,45 @@ class ClusterState:
             IllegalEventError: if time goes back, the job is unknown, or the fact cannot follow
                 from the phase the job is in.
         """
-        if event.time < self.view.now:
-            self._refuse(event, f"time went back from {self.view.now!r}")
-        force_setattr(self.view, "now", event.time)
-        match event:
-            case EvalReported():
-                job = self._jobs.get(event.job)
-                if job is not None:
-                    force_setattr(job, "evals_seen", job.evals_seen + 1)
-                    force_setattr(job, "last_eval_at", event.time)
-                else:
-                    self._require_ended(event, event.job)
-            case JobSubmitted():
-                self._submit(event)
-            case JobStarted():
-                self._start(event)
-            case JobEnded():
-                self._end(event)
-            case JobPreempted():
-                job = self._known(event, event.job, MAY_BE_PREEMPTED)
-                self._release(job)
-                if job.phase is not _RELEASING:
-                    force_setattr(job, "phase", _WAITING)
-            case JobResized():
-                self._resize(event)
-            case LossReported():
-                self._hear_loss(event)
-            case CapacityChanged():
-                self._change_capacity(event)
-            case CheckpointSaved():
-                if event.job not in self._jobs:
-                    self._require_ended(event, event.job)
-            case OperatorCommanded():
-                if event.command == "undo":
-                    self.ended.pop(event.job, None)
-            case TimerFired():
-                pass
-            case _:
-                assert_never(event)
+        view = self.view
+        if event.time < view.now:
+            self._refuse(event, f"time went back from {view.now!r}")
+        force_setattr(view, "now", event.time)
+        # By type, not by match: see evalstop.core.events. The most frequent come first.
+        if type(event) is EvalReported:
+            job = self._jobs.get(event.job)
+            if job is not None:
+                force_setattr(job, "evals_seen", job.evals_seen + 1)
+                force_setattr(job, "last_eval_at", event.time)
+            else:
+                self._require_ended(event, event.job)
+        elif type(event) is JobStarted:
+            self._start(event)
+        elif type(event) is JobSubmitted:
+            self._submit(event)
+        elif type(event) is JobEnded:
+            self._end(event)
+        elif type(event) is TimerFired:
+            pass
+        elif type(event) is JobPreempted:
+            job = self._known(event, event.job, MAY_BE_PREEMPTED)
+            self._release(job)
+            if job.phase is not _RELEASING:
+                force_setattr(job, "phase", _WAITING)
+        elif type(event) is LossReported:
+            self._hear_loss(event)
+        elif type(event) is JobResized:
+            self._resize(event)
+        elif type(event) is CheckpointSaved:
+            if event.job not in self._jobs:
+                self._require_ended(event, event.job)
+        elif type(event) is CapacityChanged:
+            self._change_capacity(event)
+        elif type(event) is OperatorCommanded:
+            if event.command == "undo":
+                self.ended.pop(event.job, None)
+        else:
+            assert_never(event)
 
     def _submit(self, event: JobSubmitted) -> None:
         spec = event.job
@@ -181,11 +182,12 @@ class ClusterState:
 
     def _start(self, event: JobStarted) -> None:
         job = self._known(event, event.job, MAY_START)
-        if job.phase is _WAITING:
+        phase = job.phase
+        if phase is _WAITING:
             self._hold(job, event.gpus, event.pool)
         elif job.held_gpus != event.gpus:
             self._hold(job, event.gpus - job.held_gpus, self._pool_of.get(job.id, ""))
-        if job.phase is not _RELEASING:
+        if phase is not _RELEASING:
             force_setattr(job, "phase", _RUNNING)
         force_setattr(job, "attempt", job.attempt + 1)
         force_setattr(job, "started_at", event.time)
@@ -194,13 +196,13 @@ class ClusterState:
             force_setattr(job, "first_started_at", event.time)
 
     def _end(self, event: JobEnded) -> None:
-        job = self._known(event, event.job, None)
+        name = event.job
+        job = self._known(event, name, None)
         self._release(job)
         force_setattr(job, "phase", _ENDED)
-        del self._jobs[job.id]
-        self._pool_of.pop(job.id, None)
-        self._resizing.pop(job.id, None)
-        self.ended[job.id] = event.outcome
+        del self._jobs[name]
+        self._pool_of.pop(name, None)
+        self.ended[name] = event.outcome
 
     def _resize(self, event: JobResized) -> None:
         job = self._known(event, event.job, None)
@@ -248,49 +250,51 @@ class ClusterState:
         Raises:
             IllegalActionError: if the action is impossible in the picture as it stands.
         """
-        job = self._jobs.get(action.job) if not isinstance(action, WakeAt) else None
-        match action:
-            case Start():
-                self._promise_start(action, job)
-            case Stop():
-                if job is None or job.phase not in MAY_BE_STOPPED:
-                    self._deny(action, job, "only a waiting, starting or running job can stop")
-                force_setattr(job, "phase", _RELEASING)
-            case Preempt():
-                if job is None or job.phase is not _RUNNING:
-                    self._deny(action, job, "only a running job can be preempted")
-                force_setattr(job, "phase", _PREEMPTING)
-            case Resize():
-                self._promise_resize(action, job)
-            case RequestEval() | RequestSave() | Advise():
-                if job is None:
-                    self._deny(action, job, "no such job")
-            case WakeAt():
-                pass
-            case _:
-                assert_never(action)
+        if type(action) is WakeAt:
+            return
+        job = self._jobs.get(action.job)
+        if type(action) is Start:
+            self._promise_start(action, job)
+        elif type(action) is Preempt:
+            if job is None or job.phase is not _RUNNING:
+                self._deny(action, job, "only a running job can be preempted")
+            force_setattr(job, "phase", _PREEMPTING)
+        elif type(action) is Stop:
+            if job is None or job.phase not in MAY_BE_STOPPED:
+                self._deny(action, job, "only a waiting, starting or running job can stop")
+            force_setattr(job, "phase", _RELEASING)
+        elif type(action) is Resize:
+            self._promise_resize(action, job)
+        elif type(action) is RequestEval or type(action) is RequestSave or type(action) is Advise:
+            if job is None:
+                self._deny(action, job, "no such job")
+        else:
+            assert_never(action)
 
     def _promise_start(self, action: Start, job: JobView | None) -> None:
         if job is None or job.phase is not _WAITING:
             self._deny(action, job, "only a waiting job can start")
+        gpus = action.gpus
+        if gpus != job.gpus or job.min_gpus is not None or job.max_gpus is not None:
+            self._require_allowed(action, job)
+        pool = self._pools.get(action.pool)
+        if pool is None or gpus > pool.free:
+            free = 0 if pool is None else pool.free
+            self._deny(action, job, f"{free} GPUs are free in pool {action.pool!r}")
+        self._hold(job, gpus, action.pool)
+        force_setattr(job, "phase", _STARTING)
+
+    def _require_allowed(self, action: Start | Resize, job: JobView) -> None:
+        """Deny a number of GPUs that the job does not run on."""
         fewest = job.gpus if job.min_gpus is None else job.min_gpus
         most = job.gpus if job.max_gpus is None else job.max_gpus
         if not fewest <= action.gpus <= most:
             self._deny(action, job, f"the job runs on {fewest} to {most} GPUs, all or nothing")
-        pool = self._pools.get(action.pool)
-        if pool is None or action.gpus > pool.free:
-            free = 0 if pool is None else pool.free
-            self._deny(action, job, f"{free} GPUs are free in pool {action.pool!r}")
-        self._hold(job, action.gpus, action.pool)
-        force_setattr(job, "phase", _STARTING)
 
     def _promise_resize(self, action: Resize, job: JobView | None) -> None:
         if job is None or job.phase is not _RUNNING or job.id in self._resizing:
             self._deny(action, job, "only a running job that is not being resized can be resized")
-        fewest = job.gpus if job.min_gpus is None else job.min_gpus
-        most = job.gpus if job.max_gpus is None else job.max_gpus
-        if not fewest <= action.gpus <= most:
-            self._deny(action, job, f"the job runs on {fewest} to {most} GPUs")
+        self._require_allowed(action, job)
         extra = max(0, action.gpus - job.held_gpus)
         pool = self._pool_of.get(job.id, "")
         if extra > self._pools[pool].free:
@@ -309,24 +313,28 @@ class ClusterState:
     def _release(self, job: JobView) -> None:
         self._settle(job)
         force_setattr(job, "started_at", NOT_RUNNING)
-        held = max(job.held_gpus, self._resizing.pop(job.id, 0))
-        force_setattr(job, "held_gpus", 0)
-        self._move_free(self._pool_of.get(job.id, ""), held)
+        held = job.held_gpus
+        if self._resizing:
+            held = max(held, self._resizing.pop(job.id, 0))
+        if held:
+            force_setattr(job, "held_gpus", 0)
+            self._move_free(self._pool_of.get(job.id, ""), held)
 
     def _settle(self, job: JobView) -> None:
         """Move the service of the current start into the sums."""
         started = job.started_at
         if started == started:  # noqa: PLR0124 -- NaN test
-            ran = self.view.now - started
+            now = self.view.now
+            ran = now - started
             force_setattr(job, "service_s", job.service_s + ran * job.rate)
             force_setattr(job, "gpu_seconds", job.gpu_seconds + ran * job.held_gpus)
-            force_setattr(job, "started_at", self.view.now)
+            force_setattr(job, "started_at", now)
 
     def _move_free(self, name: str, gpus: int) -> None:
         if gpus:
-            pool = self._pools[name]
+            pool, view = self._pools[name], self.view
             force_setattr(pool, "free", pool.free + gpus)
-            force_setattr(self.view, "free_gpus", self.view.free_gpus + gpus)
+            force_setattr(view, "free_gpus", view.free_gpus + gpus)
 
     def check(self) -> None:
         """Verify that every GPU is in exactly one place.

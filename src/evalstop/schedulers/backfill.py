@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FifoBackfill"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_WAITING = Phase.WAITING
+
 _NEVER = 1e300
 """Service of a job without an estimate: longer than any, and still a number that compares."""
 
@@ -61,24 +64,24 @@ class FifoBackfill:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Start the head while it fits, then whoever delays it not at all."""
-        if isinstance(event, JobSubmitted):
+        if type(event) is JobSubmitted:
             job = view.jobs[event.job.id]
             self._tickets[job.id] = self._next_ticket
             self._names[self._next_ticket] = job.id
             self._next_ticket += 1
             self._wait(job, view.now)
-        elif isinstance(event, JobStarted):
+        elif type(event) is JobStarted:
             self._run(view.jobs[event.job], view.now)
             return ()
-        elif isinstance(event, JobPreempted):
+        elif type(event) is JobPreempted:
             self._leave(event.job)
             waiting = view.jobs.get(event.job)
-            if waiting is not None and waiting.phase is Phase.WAITING:
+            if waiting is not None and waiting.phase is _WAITING:
                 self._wait(waiting, view.now)
-        elif isinstance(event, JobEnded):
+        elif type(event) is JobEnded:
             self._leave(event.job)
             self._names.pop(self._tickets.pop(event.job, -1), None)
-        elif not isinstance(event, CapacityChanged):
+        elif type(event) is not CapacityChanged:
             return ()
         return self._fill(view)
 
@@ -156,7 +159,7 @@ class FifoBackfill:
                 return None
             name = self._names[best]
             job = view.jobs.get(name)
-            if job is not None and job.phase is Phase.WAITING:
+            if job is not None and job.phase is _WAITING:
                 return job
             self._leave(name)  # stopped or started by someone else
 

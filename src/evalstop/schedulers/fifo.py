@@ -43,13 +43,13 @@ class Fifo:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Start from the head of the queue while it fits."""
-        if isinstance(event, EvalReported):
+        if type(event) is EvalReported:
             return ()  # first, since most events are evaluations
-        if isinstance(event, JobSubmitted):
+        if type(event) is JobSubmitted:
             self._queue.append(event.job.id)
-        elif isinstance(event, JobPreempted):
+        elif type(event) is JobPreempted:
             self._put_back(event.job, view)
-        elif not isinstance(event, (JobEnded, CapacityChanged)):
+        elif type(event) is not JobEnded and type(event) is not CapacityChanged:
             return ()
         queue = self._queue
         if not queue:

@@ -138,35 +138,35 @@ class LossAware:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give free GPUs away at once, and all of them anew when an epoch ends."""
-        if isinstance(event, LossReported):
+        if type(event) is LossReported:
             curve = self._curves.get(event.job)
             if curve is not None:
                 curve.hear(event.loss)
             return ()
-        if isinstance(event, TimerFired):
+        if type(event) is TimerFired:
             return self._end_epoch(view) if event.token == _TOKEN else ()
-        if isinstance(event, JobStarted):
+        if type(event) is JobStarted:
             self._waiting.discard(event.job)
             self._running[event.job] = None
             return ()
-        if isinstance(event, JobSubmitted):
+        if type(event) is JobSubmitted:
             self._tickets[event.job.id] = self._next_ticket
             self._next_ticket += 1
             self._curves[event.job.id] = LossCurve(self._decay)
             self._wait(view.jobs[event.job.id], view.now)
-        elif isinstance(event, JobPreempted):
+        elif type(event) is JobPreempted:
             self._running.pop(event.job, None)
             self._leaving.discard(event.job)
             job = view.jobs.get(event.job)
             if job is not None and job.phase is _WAITING:
                 self._wait(job, view.now)
-        elif isinstance(event, JobEnded):
+        elif type(event) is JobEnded:
             self._waiting.discard(event.job)
             self._running.pop(event.job, None)
             self._leaving.discard(event.job)
             self._curves.pop(event.job, None)
             self._tickets.pop(event.job, None)
-        elif not isinstance(event, CapacityChanged):
+        elif type(event) is not CapacityChanged:
             return ()
         return self._with_timer(self._fill(view), view)
 

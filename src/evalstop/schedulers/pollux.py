@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Pollux"]
 
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_RUNNING = Phase.RUNNING
+_WAITING = Phase.WAITING
+
 _TOKEN = "pollux round"  # noqa: S105 -- names a timer
 
 
@@ -84,25 +88,25 @@ class Pollux:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Divide the GPUs anew when jobs have come or gone."""
-        if isinstance(event, LossReported):
+        if type(event) is LossReported:
             self._hear(event, view)
             return ()
-        if isinstance(event, JobResized):
+        if type(event) is JobResized:
             self._resizing.discard(event.job)
             moves = self._move_on(view)  # GPUs that a shrunken job gave may be waited for
             return moves if moves or not self._due else self._when_due(view)
-        if isinstance(event, TimerFired):
+        if type(event) is TimerFired:
             if event.token != _TOKEN:
                 return ()
             self._awaited = False
             return self._round(view)
-        if isinstance(event, JobEnded):
+        if type(event) is JobEnded:
             self._noise.pop(event.job, None)
             self._resizing.discard(event.job)
             self._targets.pop(event.job, None)
-        elif isinstance(event, JobPreempted):
+        elif type(event) is JobPreempted:
             self._resizing.discard(event.job)
-        elif not isinstance(event, (JobSubmitted, CapacityChanged)):
+        elif type(event) is not JobSubmitted and type(event) is not CapacityChanged:
             return ()
         return self._when_due(view)
 
@@ -155,8 +159,8 @@ class Pollux:
         if self._due:
             return ()  # the last round is still being carried out
         self._next_round = view.now + self._interval_s
-        running = [job for job in view.jobs.values() if job.phase is Phase.RUNNING]
-        waiting = [job for job in view.jobs.values() if job.phase is Phase.WAITING]
+        running = [job for job in view.jobs.values() if job.phase is _RUNNING]
+        waiting = [job for job in view.jobs.values() if job.phase is _WAITING]
         gpus = view.free_gpus + sum(job.held_gpus for job in running)
         targets = self.allocate([*running, *waiting], gpus)
         admitted = any(job.id in targets for job in waiting)
@@ -193,10 +197,10 @@ class Pollux:
             job = view.jobs.get(name)
             if job is None or name in self._resizing:
                 continue
-            if job.phase is Phase.WAITING and target <= free:
+            if job.phase is _WAITING and target <= free:
                 free -= target
                 actions.append(Start(job=name, gpus=target))
-            elif job.phase is Phase.RUNNING and 0 < target - job.held_gpus <= free:
+            elif job.phase is _RUNNING and 0 < target - job.held_gpus <= free:
                 free -= target - job.held_gpus
                 actions.append(Resize(job=name, gpus=target))
                 self._resizing.add(name)

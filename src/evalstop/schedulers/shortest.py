@@ -58,18 +58,18 @@ class SjfEst:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Start the shortest jobs that fit."""
-        if isinstance(event, JobSubmitted):
+        if type(event) is JobSubmitted:
             self._tickets[event.job.id] = self._next_ticket
             self._next_ticket += 1
             self._add(view.jobs[event.job.id])
-        elif isinstance(event, JobPreempted):
+        elif type(event) is JobPreempted:
             job = view.jobs.get(event.job)
             if job is not None and job.phase is _WAITING:
                 self._add(job)
-        elif isinstance(event, JobEnded):
+        elif type(event) is JobEnded:
             self._waiting.discard(event.job)
             self._tickets.pop(event.job, None)
-        elif not isinstance(event, CapacityChanged):
+        elif type(event) is not CapacityChanged:
             return ()
         return self._fill(view)
 
@@ -105,24 +105,24 @@ class SrtfEst:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give the GPUs to the jobs with the least left to do."""
-        if isinstance(event, EvalReported):
+        if type(event) is EvalReported:
             return ()  # first, since most events are evaluations
-        if isinstance(event, JobSubmitted):
+        if type(event) is JobSubmitted:
             self._tickets[event.job.id] = self._next_ticket
             self._next_ticket += 1
             self._wait(view.jobs[event.job.id], view.now)
-        elif isinstance(event, JobStarted):
+        elif type(event) is JobStarted:
             self._place(view.jobs[event.job], view.now)
             return ()
-        elif isinstance(event, JobEnded):
+        elif type(event) is JobEnded:
             self._fill.leave(event.job)
             self._tickets.pop(event.job, None)
-        elif isinstance(event, JobPreempted):
+        elif type(event) is JobPreempted:
             self._fill.leave(event.job)
             job = view.jobs.get(event.job)
             if job is not None and job.phase is _WAITING:
                 self._wait(job, view.now)
-        elif not isinstance(event, CapacityChanged):
+        elif type(event) is not CapacityChanged:
             return ()
         return self._fill.fill(view)
 
