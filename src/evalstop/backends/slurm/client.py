@@ -70,7 +70,7 @@ class SlurmClient:
             BackendError: it could not be asked, or it is not asked again yet.
         """
         if self._listing == "json":
-            return records.parse_jobs_json(self._read("squeue", "--json"))
+            return records.parse_jobs_json(self._read("squeue", "--json", "--states=all"))
         form = ",".join(f"{name}:{SEPARATOR}" for name in FIELDS[:-1]) + f",{FIELDS[-1]}:{END}"
         return records.parse_jobs_text(
             self._read("squeue", "--noheader", "--states=all", "--array", f"--Format={form}")
