@@ -1,4 +1,4 @@
-"""Reading what Slurm prints. slurm_22_05/ was recorded on a real cluster of that version."""
+"""Reading what Slurm prints. slurm_22_05/ and slurm_24_11/ were recorded on real clusters."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from evalstop.backends.slurm.records import (
 )
 from evalstop.core.errors import ReadError
 
-RECORDED = Path(__file__).parent / "slurm_22_05"
+VERSIONS = ("slurm_22_05", "slurm_24_11")
 
 
-def recorded(name):
-    return (RECORDED / name).read_text()
+def recorded(name, version=VERSIONS[0]):
+    return (Path(__file__).parent / version / name).read_text()
 
 
 def newer(job):
@@ -48,9 +48,10 @@ def newer(job):
     }
 
 
-def test_text_and_json_of_22_05_say_the_same():
-    text = {job.id: job for job in parse_jobs_text(recorded("squeue.txt"))}
-    as_json = {job.id: job for job in parse_jobs_json(recorded("squeue.json"))}
+@pytest.mark.parametrize("version", VERSIONS)
+def test_text_and_json_say_the_same(version):
+    text = {job.id: job for job in parse_jobs_text(recorded("squeue.txt", version))}
+    as_json = {job.id: job for job in parse_jobs_json(recorded("squeue.json", version))}
     assert text == as_json
     assert sorted(text) == ["1", "2", "3", "4_1", "4_2", "5"]
 
@@ -61,15 +62,17 @@ def test_the_newer_json_says_the_same():
     assert parse_jobs_json(json.dumps(listing)) == parse_jobs_json(recorded("squeue.json"))
 
 
-def test_a_recorded_job_is_read_in_full():
-    job = {job.id: job for job in parse_jobs_text(recorded("squeue.txt"))}["1"]
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_recorded_job_is_read_in_full(version):
+    job = {job.id: job for job in parse_jobs_text(recorded("squeue.txt", version))}["1"]
     assert (job.state, job.nodes, job.gpus, job.restarts) == ("RUNNING", ("n1", "n2"), 10, 0)
     assert (job.user, job.account, job.partition, job.name) == ("root", "", "gpu", "two nodes")
     assert job.comment.startswith("evalstop:metric=eval/acc,")
 
 
-def test_details_tell_devices_and_exit_codes():
-    lines = recorded("scontrol.txt").splitlines()
+@pytest.mark.parametrize("version", VERSIONS)
+def test_details_tell_devices_and_exit_codes(version):
+    lines = recorded("scontrol.txt", version).splitlines()
     by_name = {
         line.split("JobName=")[1].split(" UserId=")[0]: parse_detail(line) for line in lines if line
     }
@@ -110,8 +113,9 @@ def test_held_is_waiting_and_not_allowed_to_start(state, reason, held):
     assert JobRecord(id="1", state=state, reason=reason).held is held
 
 
-def test_nodes_are_read_with_their_gpus():
-    nodes = {node.name: node for node in parse_nodes_text(recorded("sinfo.txt"))}
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nodes_are_read_with_their_gpus(version):
+    nodes = {node.name: node for node in parse_nodes_text(recorded("sinfo.txt", version))}
     assert {name: node.gpus for name, node in nodes.items()} == {"n1": 8, "n2": 8}
     assert nodes["n2"].used == len(nodes["n2"].indices) == 6
     assert all(node.in_service for node in nodes.values())
@@ -153,7 +157,9 @@ def test_only_nodes_in_service_count(state, in_service):
         ({"tres-per-node": "gres:gpu:a100:2,gres:gpu:h100:1"}, 3),
         ({"tres-per-job": "gres:gpu:10", "NumNodes": "2"}, 10),
         ({"tres-per-task": "gres:gpu:1", "NumTasks": "5"}, 5),
+        ({"tres-per-node": "gres/gpu:h100:2,gres/gpu:a100:3"}, 5),
         ({"tres-alloc": "cpu=8,gres/gpu=4,gres/gpu:h100=4,node=1"}, 4),
+        ({"tres-alloc": "cpu=8,gres/gpu=4,gres/gpu:h100=3,gres/gpu:a100=1,node=1"}, 4),
         ({"tres-alloc": "cpu=8,mem=8G,node=1", "tres-per-node": "gres:gpu:2"}, 2),
         ({"tres-per-node": "gres:shard:2"}, 0),
         ({"tres-per-node": "N/A", "tres-per-job": "(null)"}, 0),
@@ -218,9 +224,10 @@ def test_what_is_no_listing_is_refused(text):
         parse_jobs_json(text)
 
 
-def test_all_recorded_details_are_told_apart(tmp_path):
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_recorded_details_are_told_apart(tmp_path, version):
     fake = tmp_path / "scontrol"
-    fake.write_text(f"#!/bin/sh\ncat {RECORDED}/scontrol.txt\n")
+    fake.write_text(f"#!/bin/sh\ncat {Path(__file__).parent / version}/scontrol.txt\n")
     fake.chmod(0o755)
     client = SlurmClient(environment={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert sorted(client.details()) == ["1", "2", "3", "4_1", "4_2", "5"]

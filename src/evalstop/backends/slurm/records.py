@@ -3,7 +3,8 @@
 Three forms are read: `squeue -O` with separators of our choice (the default: two hundred bytes a
 job), `squeue --json` as 22.05 writes it (a state is a string, a number is a number) and as 23.11
 and later do (a state is a list, a number is ``{set, infinite, number}``), and `scontrol -o -d
-show job`, the one source of exact devices and exit codes. Fields that are absent or strange
+show job`, the one source of exact devices and exit codes. What 22.05 and 24.11 print was recorded
+and is read back in the tests. Fields that are absent or strange
 become "unknown", never an error: one odd job must not blind us to the others.
 """
 
@@ -307,8 +308,10 @@ def _gpus(
     """
     for text, times in ((allocated, 1), (per_job, 1), (per_node, nodes), (per_task, tasks)):
         counts = [int(count) for count in _GPU_COUNT.findall(text)]
-        # `gres/gpu=4,gres/gpu:h100=4` is four GPUs told twice, once by type.
-        total = max(counts, default=0) if "gres/gpu" in text else sum(counts)
+        total = sum(counts)
+        if "gres/gpu=" in text:
+            # `gres/gpu=4,gres/gpu:h100=3,gres/gpu:a100=1` is four GPUs told twice, once by type.
+            total = sum(int(count) for count in re.findall(r"gres/gpu=(\d+)", text))
         if total or (text and re.search(r"gpu(?![:=/])", text)):
             return (total or 1) * max(1, times)
     return 0
