@@ -7,7 +7,10 @@ GPU in two allocations is seen by the job itself. At the end: every job has the 
 outcome, none ran twice at a time, nothing of any job is left, each stopped job's best
 checkpoint loads, and the log folds to the same decisions.
 
-    python benchmarks/soak_live.py [--seconds 120] [--jobs 60] [--seed 0]
+    python benchmarks/soak_live.py [--seconds 120] [--jobs 60] [--seed 0] [--postgres]
+
+With ``--postgres`` the log is in a PostgreSQL server of its own, which is killed with SIGKILL as
+often as the controller; a controller that finds no server ends, and is started again.
 """
 
 from __future__ import annotations
@@ -31,12 +34,16 @@ import numpy as np
 
 import evalstop
 from evalstop.backends.local.supervisor import token_processes
-from evalstop.cli.jobs import explain_offline
 from evalstop.cli.remote import Remote
+from evalstop.config.rules import RULES
 from evalstop.config.settings import make_policy, read_settings
 from evalstop.core.errors import EvalStopError
+from evalstop.service.explain import encode_record, explain
+from evalstop.service.serve import open_store
 from evalstop.service.snapshot import fold
-from evalstop.store.sqlite import SqliteStore
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+from postgres_server import PostgresServer
 
 SLOTS = 6
 CONFIG = f"""
@@ -108,6 +115,8 @@ for step in range(1, 60 if declines else 9):
     time.sleep(0.15)
 """
 
+VICTIMS = ("controller", "database", "controller and database")
+
 OUTCOMES = {
     "declines": "stopped_by_policy",
     "stubborn": "stopped_by_policy",
@@ -121,12 +130,17 @@ OUTCOMES = {
 class Soak:
     """One soak: a folder, a port, a server that is killed, and the jobs."""
 
-    def __init__(self, folder: Path, *, jobs: int, seed: int) -> None:
+    def __init__(
+        self, folder: Path, *, jobs: int, seed: int, database: PostgresServer | None = None
+    ) -> None:
         self.folder = folder
         self.random = random.Random(seed)
         for name in ("devices", "out"):
             (folder / name).mkdir(parents=True)
-        (folder / "evalstop.toml").write_text(CONFIG)
+        store = "" if database is None else f'[server]\nstore = "{database.address("postgres")}"\n'
+        (folder / "evalstop.toml").write_text(CONFIG + store)
+        self.database = database
+        self.database_kills = 0
         (folder / "job.py").write_text(JOB)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.port = listener.getsockname()[1]
@@ -141,7 +155,9 @@ class Soak:
         self.server: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
-        """Start the controller; a second one may wait behind it."""
+        """Start the controller, unless it runs."""
+        if self.server is not None and self.server.poll() is None:
+            return
         log = (self.folder / "server.log").open("ab")
         self.server = subprocess.Popen(
             [sys.executable, "-m", "evalstop", "up", "--port", str(self.port), "--dir", "state"],
@@ -155,10 +171,18 @@ class Soak:
     def kill(self) -> None:
         """End the controller with SIGKILL and start the next."""
         assert self.server is not None
-        self.server.kill()
-        self.server.wait()
-        self.kills += 1
+        victims = "controller" if self.database is None else self.random.choice(VICTIMS)
+        if "controller" in victims:
+            self.server.kill()
+            self.server.wait()
+            self.kills += 1
+        if self.database is not None and "database" in victims:
+            self.database.kill()
+            self.database_kills += 1
+            time.sleep(self.random.uniform(0.0, 2.0))
         began = time.monotonic()
+        if self.database is not None and "database" in victims:
+            self.database.start()
         self.up()
         self.persistently(lambda: self.remote.get("/cluster"))
         self.takeovers.append(time.monotonic() - began)
@@ -174,6 +198,8 @@ class Soak:
                 if known:
                     return None
                 assert time.monotonic() < deadline, (self.folder / "server.log").read_text()[-3000:]
+                if self.database is not None:
+                    self.up()  # as whatever looks after services would
                 time.sleep(0.05)
 
     def submit(self, job: str, kind: str) -> None:
@@ -269,8 +295,9 @@ class Soak:
             if job["outcome"] == "stopped_by_policy"
         }
         self.down()
-        store = SqliteStore(self.folder / "state" / "evalstop.sqlite")
-        policy = make_policy(read_settings(self.folder / "evalstop.toml"))
+        settings = read_settings(self.folder / "evalstop.toml")
+        store, _, _ = open_store(settings, self.folder / "state")
+        policy = make_policy(settings)
         folded = fold(store, policy, None)
         folded.kernel.state.check()
         found["decisions that replay differently"] = folded.recovered.changed
@@ -282,7 +309,16 @@ class Soak:
         )
         found["jobs stopped twice"] = sum(count > 1 for count in stops.values())
         found["records that replay differently"] = sum(
-            explain_offline(self.folder / "state", job) != record for job, record in live.items()
+            encode_record(
+                explain(
+                    store.read_job(job),
+                    job,
+                    false_alarms={name: entry.false_alarms for name, entry in RULES.items()},
+                    policies=folded.ledger.policies,
+                )
+            )
+            != record
+            for job, record in live.items()
         )
         return found
 
@@ -300,14 +336,28 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--jobs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--postgres", action="store_true")
     options = parser.parse_args()
-    soak = Soak(Path(tempfile.mkdtemp(prefix="soak-")), jobs=options.jobs, seed=options.seed)
-    soak.run(options.seconds)
-    faults = soak.faults()
+    database = None
+    if options.postgres:
+        database = PostgresServer.make(Path(tempfile.mkdtemp(prefix="soak-pg-")), durable=True)
+    soak = Soak(
+        Path(tempfile.mkdtemp(prefix="soak-")),
+        jobs=options.jobs,
+        seed=options.seed,
+        database=database,
+    )
+    try:
+        soak.run(options.seconds)
+        faults = soak.faults()
+    finally:
+        soak.down()
+        if database is not None:
+            database.stop()
     slowest = max(soak.takeovers, default=0.0)
     print(
-        f"{soak.kills} kills of the controller, {options.jobs} jobs, {SLOTS} slots, "
-        f"seed {options.seed}"
+        f"{soak.kills} kills of the controller, {soak.database_kills} of the database, "
+        f"{options.jobs} jobs, {SLOTS} slots, seed {options.seed}"
     )
     print(
         f"the next controller answered after {np.median(soak.takeovers):.1f} s "

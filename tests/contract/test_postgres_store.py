@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pwd
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,73 +13,21 @@ from pathlib import Path
 import pytest
 
 import evalstop
-from evalstop.backends.local.supervisor import start_ticks
 from evalstop.core.errors import SchemaError, StoreConflictError, StoreError
 from evalstop.store.postgres import PostgresLease, PostgresStore
 from evalstop.testing import StoreContract
 from evalstop.testing.store import story
 
-BINARIES = Path("/usr/lib/postgresql/15/bin")
-
-
-class Server:
-    """A PostgreSQL of our own; it must not run as root."""
-
-    def __init__(self, folder):
-        self.folder, self.data = folder, folder / "data"
-        self.run("initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "--no-sync")
-        self.start()
-
-    def run(self, name, *words):
-        user = "postgres" if os.geteuid() == 0 else None
-        done = subprocess.run(
-            [BINARIES / name, *map(str, words)],
-            user=user,
-            cwd=self.folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        log = self.folder / "log"
-        assert done.returncode == 0, log.read_text()[-2000:] if log.exists() else (name, words)
-
-    def start(self):
-        options = f"-c listen_addresses= -c fsync=off -k {self.folder}"
-        log = self.folder / "log"
-        self.run("pg_ctl", "-D", self.data, "-o", options, "-l", log, "-w", "start")
-
-    def processes(self):
-        """Its processes work in its data folder; ended ones have no folder any more."""
-        found = []
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit() and start_ticks(int(folder.name)) is not None:
-                with contextlib.suppress(OSError):
-                    if (folder / "cwd").readlink() == self.data:
-                        found.append(int(folder.name))
-        return found
-
-    def kill(self):
-        """As when the machine loses power: all of it at once."""
-        while processes := self.processes():
-            for pid in processes:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
-        for left in [self.data / "postmaster.pid", *self.folder.glob(".s.PGSQL*")]:
-            left.unlink(missing_ok=True)  # they name a zombie, which nobody may have reaped yet
-
-    def address(self, database):
-        return f"postgresql:///{database}?host={self.folder}&user=postgres"
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from postgres_server import PostgresServer
 
 
 @pytest.fixture(scope="module")
 def server():
     folder = Path(tempfile.mkdtemp(prefix="evalstop-pg-"))
-    if os.geteuid() == 0:
-        os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
-    server = Server(folder)
+    server = PostgresServer.make(folder)
     yield server
-    server.run("pg_ctl", "-D", server.data, "-m", "immediate", "stop")
+    server.stop()
     shutil.rmtree(folder)
 
 
@@ -132,6 +77,24 @@ def test_two_writers_at_once_leave_one_story(address):
     assert [entry.sequence for entry in first.read()] == [1, 2, 3, 4, 5, 6]
     first.close()
     second.close()
+
+
+def test_a_server_that_was_started_again_is_spoken_to_at_once(server, address):
+    store = PostgresStore(address)
+    lines = story()
+    for act in (
+        lambda: store.append(lines[:2]),
+        lambda: store.append(lines[2:4]),
+        lambda: store.put("kind", "key", b"data"),
+        store.last_sequence,
+        lambda: list(store.read()),
+        lambda: store.delete("kind", "key"),
+    ):
+        server.kill()
+        server.start()
+        act()
+    assert list(store.read()) == lines[:4]
+    store.close()
 
 
 def test_the_server_may_be_killed_and_nothing_that_was_answered_is_lost(server, address):

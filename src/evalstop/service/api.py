@@ -16,7 +16,7 @@ from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from evalstop.core.codec import encode
-from evalstop.core.errors import EvalStopError, InputError
+from evalstop.core.errors import EvalStopError, InputError, StoreError
 from evalstop.service.access import AccessError, Gate, Right
 from evalstop.service.controller import BusyError
 from evalstop.service.platform import ConflictError, Platform, UnknownJobError
@@ -102,6 +102,7 @@ _STATUS: dict[type[Exception], int] = {
     TooLargeError: 413,
     InputError: 422,
     BusyError: 503,
+    StoreError: 503,
     EvalStopError: 500,
 }
 
@@ -111,7 +112,7 @@ def _answer_with(status: int) -> Callable[[Request, Exception], Awaitable[Respon
         headers = {}
         if isinstance(error, AccessError):
             return JSONResponse({"error": str(error)}, error.status, error.headers)
-        if isinstance(error, BusyError):
+        if isinstance(error, BusyError | StoreError):
             headers["Retry-After"] = "1"
         return JSONResponse({"error": str(error)}, status, headers)
 

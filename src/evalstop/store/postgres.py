@@ -1,8 +1,8 @@
 """The log in PostgreSQL: for controllers on more than one host, and for those who have one.
 
 A commit means that the server has it on disk, unless the server was set otherwise. A connection
-that is lost is opened again at the next call; what had been asked then may or may not have been
-written, which is why writing the same entries again is no error.
+that is lost is opened again, and what had been asked is asked once more; it may have been written
+the first time, which is why writing the same entries again is no error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
@@ -18,11 +18,13 @@ from evalstop.core.errors import StoreConflictError, StoreError
 from evalstop.store.rows import entry_of, jobs_of, migrations, newer_schema, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from evalstop.ports import Entry
 
 __all__ = ["PostgresLease", "PostgresStore"]
+
+_T = TypeVar("_T")
 
 _READ_ROWS = 10_000
 _CONNECT_S = 5
@@ -82,6 +84,19 @@ class PostgresStore:
         with self._writing, self._connection() as connection, connection.transaction():
             yield connection
 
+    def _lasting(self, act: Callable[[], _T]) -> _T:
+        """Act, and once more where the connection turns out to be to a server that is gone.
+
+        All that is done here may be done twice: rows that are there already are no error.
+        """
+        known = getattr(self._local, "connection", None)
+        try:
+            return act()
+        except StoreError:
+            if known is None or self._local.connection is not None:
+                raise  # a new connection failed as well, or this one is sound
+            return act()
+
     def _migrate(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         scripts = migrations("postgres")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
@@ -102,6 +117,11 @@ class PostgresStore:
             return
         rows = [row_of(entry) for entry in entries]
         concerns = [(job, entry.sequence) for entry in entries for job in jobs_of(entry)]
+        self._lasting(lambda: self._append(rows, concerns))
+
+    def _append(
+        self, rows: Sequence[tuple[int, float, bytes, bytes]], concerns: Sequence[tuple[str, int]]
+    ) -> None:
         with self._transaction() as connection:
             found = connection.execute("SELECT coalesce(max(sequence), 0) FROM log").fetchone()
             last = 0 if found is None else int(found[0])
@@ -154,8 +174,18 @@ class PostgresStore:
             yield entry_of(sequence, bytes(event), bytes(actions))
 
     def _all(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        with self._connection() as connection:
-            return connection.execute(query.encode(), values).fetchall()
+        def ask() -> list[tuple[Any, ...]]:
+            with self._connection() as connection:
+                return connection.execute(query.encode(), values).fetchall()
+
+        return self._lasting(ask)
+
+    def _do(self, command: str, values: tuple[Any, ...]) -> None:
+        def act() -> None:
+            with self._transaction() as connection:
+                connection.execute(command.encode(), values)
+
+        self._lasting(act)
 
     def last_sequence(self) -> int:
         """Return the highest sequence written."""
@@ -163,12 +193,11 @@ class PostgresStore:
 
     def put(self, kind: str, key: str, data: bytes) -> None:
         """Write one document, durably."""
-        with self._transaction() as connection:
-            connection.execute(
-                "INSERT INTO documents VALUES (%s, %s, %s) "
-                "ON CONFLICT (kind, key) DO UPDATE SET data = EXCLUDED.data",
-                (kind, key, data),
-            )
+        self._do(
+            "INSERT INTO documents VALUES (%s, %s, %s) "
+            "ON CONFLICT (kind, key) DO UPDATE SET data = EXCLUDED.data",
+            (kind, key, data),
+        )
 
     def get(self, kind: str, key: str) -> bytes | None:
         """Return one document."""
@@ -177,8 +206,7 @@ class PostgresStore:
 
     def delete(self, kind: str, key: str) -> None:
         """Remove one document."""
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM documents WHERE kind = %s AND key = %s", (kind, key))
+        self._do("DELETE FROM documents WHERE kind = %s AND key = %s", (kind, key))
 
     def documents(self, kind: str) -> Iterator[tuple[str, bytes]]:
         """Yield the documents of a kind, by key."""
