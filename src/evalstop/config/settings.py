@@ -71,6 +71,8 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             be undone; 0 cancels at once.
         slurm_listing: text (squeue --Format, small) or json (squeue --json).
         command_timeout_s: after so many seconds a command of the scheduler is given up.
+        tenants: which tenants the jobs of a Slurm account, or of a ``user:NAME``, may be of; the
+            first is theirs where their comment says none.
     """
 
     backend: BackendName = BackendName.LOCAL
@@ -86,6 +88,7 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     undo_window_s: Seconds = 86_400.0
     slurm_listing: Literal["text", "json"] = "text"
     command_timeout_s: Annotated[float, Meta(gt=0)] = 20.0
+    tenants: dict[str, tuple[str, ...]] = {}
 
 
 class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +107,8 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         backed_s: how long a stop waits for a checkpoint to keep; 0 does not wait.
         stops_per_tenant_hour: at most so many stops a tenant and hour.
         protect_tenants: never stopped by policy.
+        job_may_choose: rules (SPECs) of which a job may ask for one in its label ``rule``; a
+            [[rules]] entry that fits the job and names a rule goes before.
         opt_out: label and value by which a job opts out, as ``label=value``.
     """
 
@@ -115,6 +120,7 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     backed_s: Seconds = 60.0
     stops_per_tenant_hour: Annotated[int, Meta(ge=0)] = 10
     protect_tenants: tuple[str, ...] = ()
+    job_may_choose: tuple[str, ...] = ()
     opt_out: str = "evalstop=off"
     kinds: dict[Literal["overoptimised", "degraded", "declining", "collapsed"], Mode] = {}
 
@@ -333,7 +339,8 @@ def make_policy(settings: Settings) -> EvalStop:
             choices.append(Choice(selector, parse_rule(choice.rule)))
         if choice.mode is not None:
             modes.append((selector, choice.mode))
-    rules = msgspec.structs.replace(rules, choices=tuple(choices))
+    choosable = {spec.strip(): parse_rule(spec) for spec in policy.job_may_choose}
+    rules = msgspec.structs.replace(rules, choices=tuple(choices), choosable=choosable)
     confirm_s = _confirm_s(settings)
     guards = [
         OperatorDesk(),

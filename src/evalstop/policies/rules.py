@@ -16,10 +16,22 @@ if TYPE_CHECKING:
     from evalstop.core.job import JobView
     from evalstop.core.points import Verdict
 
-__all__ = ["EVERY_OTHER", "Choice", "JobRule", "NamedRule", "Rule", "Rules", "Selector"]
+__all__ = [
+    "EVERY_OTHER",
+    "RULE_LABEL",
+    "Choice",
+    "JobRule",
+    "NamedRule",
+    "Rule",
+    "Rules",
+    "Selector",
+]
 
 EVERY_OTHER = "*"
 """The entry of a rule map for job types that have none of their own."""
+
+RULE_LABEL = "rule"
+"""The label in which a job asks for a rule of its own."""
 
 S = TypeVar("S")
 
@@ -68,7 +80,8 @@ class Selector(Struct, frozen=True, kw_only=True):
 class Rules(Struct, frozen=True):
     """A map from job type to rule; ``"*"`` is for all types that are not named.
 
-    ``choices`` come first: the first whose selector fits a job brings its own map.
+    ``choices`` come first: the first whose selector fits a job brings its own map. Then a job's
+    label ``rule`` counts, if it is one of ``choosable``.
 
     Example:
         >>> from evalstop.detectors.consecutive import ConsecutiveDecline
@@ -82,6 +95,7 @@ class Rules(Struct, frozen=True):
     by_type: Mapping[str, NamedRule]
     spec: str = ""
     choices: tuple[Choice, ...] = ()
+    choosable: Mapping[str, Rules] = {}
 
     @staticmethod
     def of(rules: Mapping[str, Rule] | Rule) -> Rules:
@@ -94,7 +108,8 @@ class Rules(Struct, frozen=True):
         for choice in self.choices:
             if choice.selector.fits(job):
                 return choice.rules.named(job.job_type)
-        return self.named(job.job_type)
+        asked = self.choosable.get(job.labels.get(RULE_LABEL, ""))
+        return self.named(job.job_type) if asked is None else asked.named(job.job_type)
 
     def named(self, job_type: str) -> NamedRule:
         """Return the rule for a job type and its SPEC."""

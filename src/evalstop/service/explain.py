@@ -21,6 +21,7 @@ from evalstop.core.events import (
 )
 from evalstop.core.history import History
 from evalstop.core.points import Verdict
+from evalstop.policies.rules import RULE_LABEL
 from evalstop.service.ledger import key_of
 
 if TYPE_CHECKING:
@@ -123,7 +124,21 @@ def explain(
                 key = key_of(entry.sequence, index)
                 decision = _decision(story, action, event.time, false_alarms)
                 decisions.append({"key": key, "policy": _policy_at(policies, entry)} | decision)
-    return {"job": job, "decisions": decisions, "operators": orders}
+    record: dict[str, Any] = {"job": job, "decisions": decisions, "operators": orders}
+    if story is not None and (asked := story.spec.labels.get(RULE_LABEL)):
+        words = policies[-1][1] if policies else ""
+        record["rule_asked"] = {"rule": asked, "why_not": _why_not(asked, words)}
+    return record
+
+
+def _why_not(asked: str, words: str) -> str:
+    """Return why the rule a job asks for does not judge it; "" where the settings allow it."""
+    policy = msgspec.json.decode(words).get("policy", {}) if words else {}
+    allowed = [str(spec).strip() for spec in policy.get("job_may_choose", ())]
+    if asked in allowed:
+        return ""
+    known = ", ".join(allowed) or "none"
+    return f"policy.job_may_choose does not allow {asked!r} (allowed: {known})"
 
 
 def _policy_at(policies: Sequence[tuple[int, str]], entry: Entry) -> str:

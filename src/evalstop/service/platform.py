@@ -42,13 +42,13 @@ from evalstop.service.requests import (
     launch_of_submission,
     spec_of,
 )
-from evalstop.service.tokens import Tokens
+from evalstop.service.tokens import Principal, Scope, Tokens
 from evalstop.service.views import cluster_view, job_view, savings_view
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from evalstop.ports import Entry
+    from evalstop.ports import Entry, Launch
     from evalstop.service.controller import Situation
     from evalstop.service.ledger import JobRecord
 
@@ -89,6 +89,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     watches: Mapping[str, Watch]
     false_alarms: Mapping[str, str] = {}
     price_per_gpu_hour: float | None = None
+    url: str = ""
     logs: Callable[[str, int], Path] | None = None
     more_troubles: tuple[Callable[[], list[str]], ...] = ()
 
@@ -124,14 +125,28 @@ class Platform:
             message = "expected a command: what is to be run?"
             raise InputError(message)
         if isinstance(backend, CanSubmit):
-            job = backend.submit(spec, launch)
-            self._until_known(job)
-            return job
+            return self._submit_to(backend, spec, launch)
         with self._submitting:  # a refused namesake must not put its launch in place of the first's
             if job in self.controller.ledger.jobs:
                 raise ConflictError(_namesake(job))
             self.parts.documents.put(LAUNCH, job, msgspec.json.encode(launch))
             self._wait(self.controller.ask(lambda situation: _submitted(situation, spec)))
+        return job
+
+    def _submit_to(self, backend: CanSubmit, spec: JobSpec, launch: Launch) -> str:
+        """Hand a job to a backend that names it itself, with a token that is bound afterwards.
+
+        The token travels in the launch's environment, which backends pass on in a script or a
+        request, never in an argument vector; until the job's name is known it opens nothing. A
+        backend that runs nothing itself is given none: whoever handed the job in has its token.
+        """
+        token = self.parts.tokens.draw()
+        if self.parts.url and not isinstance(backend, CanHearEnd):
+            ours = {"EVALSTOP_URL": self.parts.url, "EVALSTOP_TOKEN": token}
+            launch = msgspec.structs.replace(launch, environment=launch.environment | ours)
+        job = backend.submit(spec, launch)
+        self.parts.tokens.bind(token, Principal(name=f"job {job}", scope=Scope.JOB, job=job))
+        self._until_known(job)
         return job
 
     def _until_known(self, job: str) -> None:

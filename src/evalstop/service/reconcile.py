@@ -22,6 +22,7 @@ from evalstop.core.events import (
     JobPreempted,
     JobStarted,
     JobSubmitted,
+    OperatorCommanded,
 )
 from evalstop.core.job import Outcome, Phase
 from evalstop.ports import JobReport, RunState
@@ -128,17 +129,18 @@ class Reconciler:
             events.append(CapacityChanged(time=look.now, gpus=glance.gpus))
         for name, report in glance.listed.items():
             record = ledger.jobs.get(name)
-            if record is None:
-                if report.spec is None:
-                    alerts.append(f"the backend runs {name!r}, which the log does not know")
-                    continue
-                events.append(JobSubmitted(time=look.now, job=report.spec))
+            if record is None and report.spec is None:
+                alerts.append(f"the backend runs {name!r}, which the log does not know")
+            elif record is None:
                 events += _first_sight(report, look)
-            elif record.outcome is not None:
-                if report.state in _OVER:
-                    forget.append(name)
-                elif _is_stray(record, report):
-                    strays.append(name)
+            elif record.outcome is None:
+                continue
+            elif report.state in _OVER:
+                forget.append(name)
+            elif _is_stray(record, report):
+                strays.append(name)
+            else:
+                events += _come_back(report, look)
         for name in (*glance.listed, *glance.absent):
             job = view.jobs.get(name)
             if job is not None:
@@ -185,10 +187,24 @@ class Reconciler:
 
 
 def _first_sight(report: JobReport, look: Look) -> Iterator[Event]:
+    if report.spec is None:
+        return
+    yield JobSubmitted(time=look.now, job=report.spec)
     if report.state in {RunState.RUNNING, RunState.RELEASING}:
         yield JobStarted(time=look.now, job=report.job, gpus=report.gpus)
     elif report.state in _OVER:
         yield JobEnded(time=look.now, job=report.job, outcome=_own_outcome(report))
+
+
+def _come_back(report: JobReport, look: Look) -> Iterator[Event]:
+    """Tell that a job which had ended is in its cluster's queue again: its owner requeued it."""
+    if report.spec is None:
+        return
+    note = "requeued by its owner after it had ended"
+    yield OperatorCommanded(
+        time=look.now, command="undo", actor="its owner", job=report.job, note=note
+    )
+    yield from _first_sight(report, look)
 
 
 def _over(job: JobView, record: JobRecord, report: JobReport, look: Look) -> Iterator[Event]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import threading
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +17,7 @@ from evalstop.backends.command import CommandBackend, CommandTemplate
 from evalstop.backends.local import LocalBackend
 from evalstop.backends.local.nvml import gpu_names, memory_in_use_mib
 from evalstop.backends.ray import RayBackend
-from evalstop.backends.slurm import SlurmBackend, SlurmClient
+from evalstop.backends.slurm import SlurmBackend, SlurmClient, Tenants
 from evalstop.config.rules import RULES
 from evalstop.config.settings import BackendName, Settings, make_policy, words_of
 from evalstop.core.errors import InputError, MissingExtraError
@@ -108,6 +109,13 @@ def open_store(settings: Settings, folder: Path) -> tuple[EventStore, SnapshotSt
     return store, store, FileLease(path.with_suffix(".lease"))
 
 
+def _own_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container's user without a name
+        return ""
+
+
 def open_backend(settings: Settings, folder: Path) -> Backend:
     """Open the backend that the settings name.
 
@@ -121,6 +129,7 @@ def open_backend(settings: Settings, folder: Path) -> Backend:
                 SlurmClient(listing=cluster.slurm_listing, time_limit_s=cluster.command_timeout_s),
                 undo_window_s=cluster.undo_window_s,
                 release_limit_s=cluster.release_timeout_s,
+                tenants=Tenants(allowed=cluster.tenants, own_user=_own_user()),
             )
         case BackendName.COMMAND:
             if not cluster.stop_command:
@@ -258,6 +267,7 @@ def start(
             watches=watches,
             false_alarms={name: entry.false_alarms for name, entry in RULES.items()},
             price_per_gpu_hour=settings.cluster.price_per_gpu_hour,
+            url=url,
             logs=backend.run_folder if isinstance(backend, LocalBackend) else None,
             more_troubles=(
                 puller.troubles,

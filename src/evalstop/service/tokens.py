@@ -63,9 +63,17 @@ class Tokens:
 
     def make(self, principal: Principal) -> str:
         """Return a new token; only its hash is kept."""
-        token = f"es_{secrets.token_urlsafe(_BYTES)}"
-        self._documents.put(_TOKEN, _hash(token), msgspec.json.encode(principal))
+        token = self.draw()
+        self.bind(token, principal)
         return token
+
+    def draw(self) -> str:
+        """Return a token that stands for nobody yet."""
+        return f"es_{secrets.token_urlsafe(_BYTES)}"
+
+    def bind(self, token: str, principal: Principal) -> None:
+        """Say whom a token stands for from now on; only its hash is kept."""
+        self._documents.put(_TOKEN, _hash(token), msgspec.json.encode(principal))
 
     def revoke(self, token: str) -> None:
         """Make a token worthless."""

@@ -10,6 +10,7 @@ from evalstop.backends.slurm.jobs import job_launch, job_spec, resolve
 from evalstop.backends.slurm.optin import KEYS, parse_comment, write_comment
 from evalstop.backends.slurm.records import JobRecord
 from evalstop.backends.slurm.submission import batch_script, sbatch_options
+from evalstop.backends.slurm.tenants import Tenants
 from evalstop.core.errors import InputError
 from evalstop.core.job import JobSpec
 from evalstop.ports import Launch
@@ -61,7 +62,7 @@ def test_a_job_that_cannot_be_guarded_says_why_and_harms_nobody(comment, problem
     found = parse_comment(comment)
     assert problem in found.problem
     record = JobRecord(id="1", state="RUNNING", gpus=1, comment=comment)
-    labels = job_spec("1", record, found).labels
+    labels = job_spec("1", record, found, Tenants()).labels
     assert problem in labels["refused"]
     assert labels["evalstop"] == "off"
     assert job_launch("1", record, found).grace_s == 30.0
@@ -70,7 +71,7 @@ def test_a_job_that_cannot_be_guarded_says_why_and_harms_nobody(comment, problem
 @pytest.mark.parametrize(("said", "off"), [("true", True), ("Yes", True), ("false", False)])
 def test_a_job_may_opt_out_of_being_stopped(said, off):
     found = parse_comment(f"evalstop:metric=a,direction=max,optout={said}")
-    labels = job_spec("1", JobRecord(id="1", state="RUNNING", gpus=1), found).labels
+    labels = job_spec("1", JobRecord(id="1", state="RUNNING", gpus=1), found, Tenants()).labels
     assert (labels.get("evalstop") == "off") is off
 
 
@@ -79,7 +80,7 @@ def test_no_comment_is_too_odd(text):
     comment = f"evalstop:{text}"
     found = parse_comment(comment)
     record = JobRecord(id="1", state="RUNNING", gpus=1, comment=comment)
-    assert job_spec("1", record, found).id == "1"
+    assert job_spec("1", record, found, Tenants()).id == "1"
     job_launch("1", record, found)
 
 
@@ -103,16 +104,54 @@ def test_what_could_not_be_read_back_is_not_written(values):
 def test_the_tenant_is_the_account_where_nobody_says_otherwise():
     optin = parse_comment("evalstop:metric=a,direction=max")
     record = JobRecord(id="1", state="RUNNING", gpus=1, user="eve", account="nlp")
-    assert job_spec("1", record, optin).tenant == "nlp"
+    assert job_spec("1", record, optin, Tenants()).tenant == "nlp"
     record = JobRecord(id="1", state="RUNNING", gpus=1, user="eve")
-    assert job_spec("1", record, optin).tenant == "eve"
+    assert job_spec("1", record, optin, Tenants()).tenant == "eve"
+
+
+ALLOWED = {"nlp": ("nlp", "nlp-evals"), "user:ann": ("speech",)}
+
+
+@pytest.mark.parametrize(
+    ("user", "account", "claimed", "tenant"),
+    [
+        ("eve", "nlp", "", "nlp"),
+        ("eve", "nlp", "nlp-evals", "nlp-evals"),
+        ("eve", "vision", "vision", "vision"),
+        ("eve", "", "eve", "eve"),
+        ("ann", "vision", "", "speech"),
+        ("ann", "nlp", "nlp-evals", "nlp-evals"),
+        ("service", "ops", "anybody", "anybody"),  # handed in by evalstop, which knew whose it is
+    ],
+)
+def test_a_tenant_that_is_allowed_is_believed(user, account, claimed, tenant):
+    record = JobRecord(id="1", state="RUNNING", user=user, account=account)
+    assert Tenants(allowed=ALLOWED, own_user="service").of(record, claimed) == (tenant, "")
+
+
+@pytest.mark.parametrize(
+    ("user", "account", "claimed", "tenant"),
+    [
+        ("eve", "nlp", "speech", "nlp"),
+        ("eve", "vision", "nlp", "vision"),
+        ("ann", "vision", "vision", "speech"),
+        ("eve", "", "ann", "eve"),
+        ("eve", "user:ann", "speech", "user:ann"),
+    ],
+)
+def test_a_job_cannot_claim_a_tenant_that_is_not_its_owners(user, account, claimed, tenant):
+    record = JobRecord(id="1", state="RUNNING", user=user, account=account)
+    optin = parse_comment(f"evalstop:metric=a,direction=max,tenant={claimed}")
+    job = job_spec("1", record, optin, Tenants(allowed=ALLOWED, own_user="service"))
+    assert job.tenant == tenant
+    assert f"tenant={claimed} is not allowed" in job.labels["tenant_refused"]
 
 
 def test_paths_are_under_the_jobs_folder_and_know_its_number():
     optin = parse_comment("evalstop:metric=a,direction=max,checkpoints=runs/%j,evals=/x/%j.jsonl")
     record = JobRecord(id="5_1", state="RUNNING", gpus=1, work_dir="/home/eve")
     assert job_launch("5_1", record, optin).checkpoints == "/home/eve/runs/5_1"
-    assert job_spec("5_1", record, optin).labels["evals"] == "/x/5_1.jsonl"
+    assert job_spec("5_1", record, optin, Tenants()).labels["evals"] == "/x/5_1.jsonl"
 
 
 @pytest.mark.parametrize(

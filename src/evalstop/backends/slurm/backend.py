@@ -30,6 +30,7 @@ from evalstop.backends.slurm.jobs import job_launch, job_spec
 from evalstop.backends.slurm.optin import OptIn, parse_comment
 from evalstop.backends.slurm.records import ENDED, HELD_BACK, JobDetail, JobRecord, NodeRecord
 from evalstop.backends.slurm.submission import batch_script, sbatch_options
+from evalstop.backends.slurm.tenants import Tenants
 from evalstop.core.errors import BackendError
 from evalstop.ports import JobReport, Launch, Listing, Order, RunState
 
@@ -44,6 +45,7 @@ __all__ = ["SlurmBackend"]
 _LOG = logging.getLogger(__name__)
 _SIGNATURE = "evalstop: "
 _STOPPED = f"{_SIGNATURE}stopped:"
+_OWN_ACCOUNTS_ONLY = Tenants()
 _GONE = "gone from Slurm's memory"
 
 
@@ -69,6 +71,7 @@ class SlurmBackend:
             stop can be undone; 0 cancels at once.
         release_limit_s: seconds after a job's end without proof that its GPUs are free, after
             which they are reported as quarantined.
+        tenants: which tenants a job's owner may name.
         now: seconds since 1970, on a clock like Slurm's.
         monotonic: seconds that never go back.
     """
@@ -79,12 +82,14 @@ class SlurmBackend:
         *,
         undo_window_s: float = 86_400.0,
         release_limit_s: float = 120.0,
+        tenants: Tenants = _OWN_ACCOUNTS_ONLY,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._undo_window_s = undo_window_s
         self._release_limit_s = release_limit_s
+        self._tenants = tenants
         self._now = now
         self._monotonic = monotonic
         self._jobs: dict[str, _Job] = {}
@@ -270,7 +275,7 @@ class SlurmBackend:
             ),
             exit_code=job.ended.exit_code if job.ended else None,
             reason=_reason(record),
-            spec=job_spec(name, record, job.optin),
+            spec=job_spec(name, record, job.optin, self._tenants),
             launch=job_launch(name, record, job.optin),
         )
 

@@ -11,6 +11,7 @@ from evalstop.ports import Launch
 if TYPE_CHECKING:
     from evalstop.backends.slurm.optin import OptIn
     from evalstop.backends.slurm.records import JobRecord
+    from evalstop.backends.slurm.tenants import Tenants
 
 __all__ = ["job_launch", "job_spec", "resolve"]
 
@@ -18,9 +19,10 @@ _KIND = re.compile(r"([a-z]{3,}:)?(.*)", re.DOTALL)
 _TRACKERS = ("mlflow:", "wandb:")
 
 
-def job_spec(name: str, record: JobRecord, optin: OptIn) -> JobSpec:
+def job_spec(name: str, record: JobRecord, optin: OptIn, tenants: Tenants) -> JobSpec:
     """Return the job as policies may see it; what Slurm knows of it becomes labels."""
     values = optin.values
+    tenant, not_theirs = tenants.of(record, values.get("tenant", ""))
     slurm = {
         "partition": record.partition,
         "account": record.account,
@@ -28,6 +30,7 @@ def job_spec(name: str, record: JobRecord, optin: OptIn) -> JobSpec:
         "user": record.user,
         "name": record.name,
         "refused": optin.problem,
+        "tenant_refused": not_theirs,
     }
     asked = {key: values.get(key, "") for key in ("metric", "direction", "rule", "evals")}
     asked["evals"] = resolve(asked["evals"], name, record)
@@ -35,7 +38,7 @@ def job_spec(name: str, record: JobRecord, optin: OptIn) -> JobSpec:
         asked["evalstop"] = "off"  # the label that guards protect
     return JobSpec(
         id=name,
-        tenant=values.get("tenant") or record.account or record.user,
+        tenant=tenant,
         job_type=values.get("job_type", "other"),
         gpus=max(1, record.gpus),
         estimated_s=float(values["estimated_s"]) if values.get("estimated_s") else None,

@@ -20,9 +20,9 @@ PREFIX = "evalstop:"
 KEYS = {
     "metric": "name of the score that is watched",
     "direction": "max where a higher score is better, min where a lower one is",
-    "rule": "a label that [[rules]] in the settings can select by",
+    "rule": "one of the rules that policy.job_may_choose allows, or a label for [[rules]]",
     "job_type": "rlhf, dpo, lora, other, or whatever the rules name",
-    "tenant": "who pays; the Slurm account, else the user, where it is not said",
+    "tenant": "who pays, of those that cluster.tenants allows; else the account, else the user",
     "checkpoints": "directory of the job's checkpoints",
     "evals": "JSONL file into which the job writes its scores",
     "estimated_s": "estimate of the whole run in seconds",
