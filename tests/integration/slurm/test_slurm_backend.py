@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import stat
 import time
@@ -9,7 +10,7 @@ import time
 import msgspec
 import pytest
 
-from evalstop.backends.slurm import SlurmBackend, SlurmClient
+from evalstop.backends.slurm import SlurmBackend, SlurmClient, Tenants
 from evalstop.core.errors import BackendError
 from evalstop.core.job import JobSpec
 from evalstop.ports import CanAnnotate, CanHold, CanPreempt, CanSubmit, Launch, Order, RunState
@@ -26,7 +27,8 @@ def client(slurm):
 
 @pytest.fixture
 def backend(client):
-    return without_old_jobs(SlurmBackend(client))
+    tenants = Tenants(own_user=getpass.getuser())  # as for jobs handed in through evalstop
+    return without_old_jobs(SlurmBackend(client, tenants=tenants))
 
 
 def without_old_jobs(backend):
