@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 if TYPE_CHECKING:
     from evalstop.core.points import EvalPoint, Verdict
 
-__all__ = ["Detector"]
+__all__ = ["Detector", "ThriftyDetector"]
 
 S = TypeVar("S")
 
@@ -26,4 +26,20 @@ class Detector(Protocol[S]):
 
     def step(self, state: S, point: EvalPoint) -> tuple[S, Verdict]:
         """Fold one evaluation into the state; return the new state and the verdict."""
+        ...
+
+
+@runtime_checkable
+class ThriftyDetector(Detector[S], Protocol[S]):
+    """Detector that can go on without a verdict: most say that all is well, and nobody reads them.
+
+    ``step(state, point)`` is ``advance(state, point)`` and then ``verdict`` of its state.
+    """
+
+    def advance(self, state: S, point: EvalPoint) -> tuple[S, bool]:
+        """Return the new state, and whether its verdict is anything but ok."""
+        ...
+
+    def verdict(self, state: S) -> Verdict:
+        """Return what there is to say in this state."""
         ...

@@ -56,7 +56,7 @@ class JobStarted(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True
 
 
 @final
-class EvalReported(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+class EvalReported(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):
     """A score of a checkpoint arrived: world feedback.
 
     ``metric`` is empty for the job's primary metric, else the name of a guardrail metric.

@@ -18,11 +18,12 @@ epoch. The reports that make it are not clean, so:
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from evalstop.core.kinds import with_kind
+from evalstop.core.kinds import CurveSigns
 from evalstop.core.points import EvalPoint, State, Verdict
 
 if TYPE_CHECKING:
@@ -34,9 +35,14 @@ __all__ = ["DIVERGED_AFTER", "History", "pool"]
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _DIVERGED = State.DIVERGED
+_OK = State.OK
+
+_SCORE = attrgetter("score")
 
 S = TypeVar("S")
 _T = TypeVar("_T", str | None, float | None, "tuple[float, ...] | None")
+
+_QUIET = Verdict()
 
 DIVERGED_AFTER = 3
 """Non-finite evaluations in a row that make a job ``diverged``."""
@@ -52,35 +58,50 @@ class History(Generic[S]):
     __slots__ = (
         "_attempt",
         "_best",
-        "_best_score",
         "_detector",
         "_epoch",
         "_last_step",
+        "_looked_at",
         "_nonfinite",
         "_reports",
         "_seen",
         "_series",
+        "_signs",
         "_state",
-        "verdict",
+        "_thrifty",
+        "_verdict",
     )
 
     def __init__(self, detector: Detector[S], reports: Iterable[EvalPoint] = ()) -> None:
         self._detector = detector
         self._reports: list[EvalPoint] = []
         # Identities of the reports, built when the first one comes out of line: most jobs never
-        # need it, and this runs for every eval of every simulated job.
+        # need it, and this runs for every eval of every simulated job. Until then the clean
+        # series is the reports themselves.
         self._seen: set[_Identity] | None = None
-        self._series: list[EvalPoint] = []
+        self._series = self._reports
         self._state = detector.start()
         self._last_step = -1
         self._attempt = 0
         self._epoch: str | None = None
         self._nonfinite = 0
         self._best: EvalPoint | None = None
-        self._best_score = -math.inf
-        self.verdict = Verdict()
+        self._looked_at = 0  # points of the series among which best is known
+        self._signs: CurveSigns | None = None
+        # By attribute: an isinstance against a Protocol costs as much as ten evaluations.
+        self._thrifty = hasattr(detector, "advance")
+        self._verdict: Verdict | None = _QUIET  # None: not made yet
         for point in reports:
             self.add(point)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the rule says of the curve as it stands."""
+        verdict = self._verdict
+        if verdict is None:
+            made = self._detector.verdict(self._state)  # type: ignore[attr-defined]  # it is thrifty
+            self._verdict = verdict = self._with_kind(made)
+        return verdict
 
     @property
     def detector(self) -> Detector[S]:
@@ -105,18 +126,24 @@ class History(Generic[S]):
     @property
     def best(self) -> EvalPoint | None:
         """The highest score of the current epoch (ties: the earliest step), saved or not."""
+        fresh = self._series[self._looked_at :]
+        if fresh:
+            self._looked_at += len(fresh)
+            highest = max(fresh, key=_SCORE)
+            if self._best is None or highest.score > self._best.score:
+                self._best = highest
         return self._best
 
     @property
     def best_saved(self) -> EvalPoint | None:
         """The highest score of the current epoch whose checkpoint was saved (R04)."""
-        best = self._best
+        best = self.best
         if best is None or best.checkpoint is not None:
             return best
         return _highest(
             point
-            for point in pool(self._reports)
-            if point.epoch_key == self._epoch and point.checkpoint is not None
+            for point in (self._reports if self._seen is None else pool(self._reports))
+            if point.checkpoint is not None and point.epoch_key == self._epoch
         )
 
     def add(self, point: EvalPoint) -> Verdict:
@@ -128,21 +155,35 @@ class History(Generic[S]):
             and point.attempt == self._attempt
             and point.epoch_key == self._epoch
         ):
-            self._last_step = point.step
-            self._nonfinite = 0
-            self._reports.append(point)
-            if self._seen is not None:
-                self._seen.add(_identity(point))
-            self._series.append(point)
-            if score > self._best_score:
-                self._best_score = score
-                self._best = point
+            self._append(point)
             self._state, verdict = self._detector.step(self._state, point)
-            if verdict.state is not State.OK:
-                verdict = with_kind(verdict, self._series)
-            self.verdict = verdict
+            if verdict.state is not _OK:
+                verdict = self._with_kind(verdict)
+            self._verdict = verdict
             return verdict
         return self._add_out_of_line(point)
+
+    def hear(self, point: EvalPoint) -> bool:
+        """Take in one report, as `add` does; return whether the alarm is on.
+
+        No verdict is made before someone asks for it, where the detector can do without: this
+        runs for every evaluation of every simulated job.
+        """
+        score = point.score
+        if (
+            self._thrifty
+            and self._seen is None
+            and point.step > self._last_step
+            and score - score == 0.0  # finite, without a call
+            and point.attempt == self._attempt
+            and point.epoch_key == self._epoch
+        ):
+            self._last_step = point.step
+            self._reports.append(point)
+            self._state, remarkable = self._detector.advance(self._state, point)  # type: ignore[attr-defined]  # it is thrifty
+            self._verdict = None
+            return remarkable and self.verdict.alarm
+        return self.add(point).alarm
 
     def absorb(self, point: EvalPoint) -> None:
         """Take in one report whose verdict nobody asks for; the next `add` is as ever.
@@ -160,20 +201,23 @@ class History(Generic[S]):
         ):
             self.add(point)
             return
+        self._verdict = self.verdict
+        self._append(point)
+        self._state = go_on(self._state, point)
+
+    def _append(self, point: EvalPoint) -> None:
+        """Put a report that is in line to those before it."""
         self._last_step = point.step
         self._nonfinite = 0
         self._reports.append(point)
         if self._seen is not None:
             self._seen.add(_identity(point))
-        self._series.append(point)
-        if point.score > self._best_score:
-            self._best_score = point.score
-            self._best = point
-        self._state = go_on(self._state, point)
+            self._series.append(point)
 
     def _add_out_of_line(self, point: EvalPoint) -> Verdict:
         if self._seen is None:
             self._seen = {_identity(known) for known in self._reports}
+            self._series = list(self._reports)
         identity = _identity(point)
         if identity in self._seen:
             return self._add_repeat(identity, point)
@@ -187,7 +231,7 @@ class History(Generic[S]):
         ):
             self._last_step = point.step
             self._nonfinite += 1
-            self.verdict = _unless_diverged(self.verdict, self._nonfinite)
+            self._verdict = _unless_diverged(self.verdict, self._nonfinite)
         else:
             self._refold()
         return self.verdict
@@ -221,12 +265,18 @@ class History(Generic[S]):
         self._epoch = (finite or current)[-1].epoch_key
         self._series = _last_epoch(finite)
         self._best = _highest(point for point in points if point.epoch_key == self._epoch)
-        self._best_score = -math.inf if self._best is None else self._best.score
+        self._looked_at = len(self._series)
+        self._signs = None
         self._state = self._detector.start()
         verdict = Verdict()
         for point in self._series:
             self._state, verdict = self._detector.step(self._state, point)
-        self.verdict = _unless_diverged(with_kind(verdict, self._series), self._nonfinite)
+        self._verdict = _unless_diverged(self._with_kind(verdict), self._nonfinite)
+
+    def _with_kind(self, verdict: Verdict) -> Verdict:
+        if self._signs is None:
+            self._signs = CurveSigns()
+        return self._signs.with_kind(verdict, self._series)
 
 
 _Identity: TypeAlias = tuple[

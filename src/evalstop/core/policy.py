@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from evalstop.core.events import Event
     from evalstop.core.job import JobView
 
-__all__ = ["ClusterView", "Policy", "PoolView"]
+__all__ = ["ClusterView", "Policy", "PoolView", "hears_evals"]
 
 
 class PoolView(Protocol):
@@ -67,8 +67,17 @@ class Policy(Protocol):
 
     A policy's own state is a fold of the events it was given, so that replaying a log rebuilds
     it; it reads no clock and draws no random number.
+
+    A scheduler that neither answers nor remembers an evaluation may say so by a class attribute
+    ``hears_evals = False`` (see `hears_evals`): most events are evaluations, and a wrapper then
+    need not ask it.
     """
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Return what should happen now that ``event`` has."""
         ...
+
+
+def hears_evals(policy: Policy) -> bool:
+    """Return whether a policy wants to be told of evaluations; True unless it says otherwise."""
+    return bool(getattr(policy, "hears_evals", True))

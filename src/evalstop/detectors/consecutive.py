@@ -66,19 +66,27 @@ class ConsecutiveDecline(Struct, frozen=True, kw_only=True):
 
     def step(self, state: ConsecutiveState, point: EvalPoint) -> tuple[ConsecutiveState, Verdict]:
         """Count one evaluation."""
+        state, _ = self.advance(state, point)
+        return state, self.verdict(state)
+
+    def advance(self, state: ConsecutiveState, point: EvalPoint) -> tuple[ConsecutiveState, bool]:
+        """Count one evaluation; return whether it raises the alarm."""
         score = point.score
-        declines = state.declines + 1 if score < state.previous else 0
+        if score < state.previous:  # and so below the best
+            declines = state.declines + 1
+            state = ConsecutiveState(score, declines, state.best_score, state.best_step)
+            return state, declines >= self.k
         if score > state.best_score:
-            best_score, best_step = score, point.step
-        else:
-            best_score, best_step = state.best_score, state.best_step
-        return (
-            ConsecutiveState(score, declines, best_score, best_step),
-            Verdict(
-                state=_ALARM if declines >= self.k else _OK,
-                statistic=declines,
-                threshold=self.k,
-                best_step=best_step,
-                best_score=best_score,
-            ),
+            return ConsecutiveState(score, 0, score, point.step), False
+        return ConsecutiveState(score, 0, state.best_score, state.best_step), False
+
+    def verdict(self, state: ConsecutiveState) -> Verdict:
+        """Return what there is to say after so many declines."""
+        declines = state.declines
+        return Verdict(
+            state=_ALARM if declines >= self.k else _OK,
+            statistic=declines,
+            threshold=self.k,
+            best_step=state.best_step,
+            best_score=state.best_score,
         )

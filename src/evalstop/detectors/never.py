@@ -26,5 +26,13 @@ class Never(Struct, frozen=True, kw_only=True):
 
     def step(self, state: Peak, point: EvalPoint) -> tuple[Peak, Verdict]:
         """Remember the best score."""
-        peak = raised(state, point)
-        return peak, Verdict(best_step=peak.best_step, best_score=peak.best_score)
+        state = raised(state, point)
+        return state, self.verdict(state)
+
+    def advance(self, state: Peak, point: EvalPoint) -> tuple[Peak, bool]:
+        """Remember the best score; there is nothing else to say."""
+        return raised(state, point), False
+
+    def verdict(self, state: Peak) -> Verdict:
+        """Return the best score."""
+        return Verdict(best_step=state.best_step, best_score=state.best_score)

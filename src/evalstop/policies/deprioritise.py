@@ -91,6 +91,8 @@ class Deprioritise:
 class _Nobody:
     """Base of the judge: it places nothing."""
 
+    hears_evals = False
+
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         del event, view
         return ()

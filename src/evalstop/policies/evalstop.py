@@ -23,6 +23,7 @@ from evalstop.core.events import (
 )
 from evalstop.core.history import History
 from evalstop.core.points import State, Verdict
+from evalstop.core.policy import hears_evals
 from evalstop.policies.rules import JobRule, NamedRule, Rule, Rules
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["EvalStop", "Watch"]
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
-_ALARM = State.ALARM
 _BLIND = State.BLIND
 
 _PLACES = (Start, Preempt, Resize, Stop)
@@ -45,7 +45,7 @@ _PLACES = (Start, Preempt, Resize, Stop)
 class Watch:
     """One job under its rule."""
 
-    __slots__ = ("history", "judge", "judge_state", "spec", "unwatched", "verdict")
+    __slots__ = ("_judged_so", "history", "judge", "judge_state", "spec", "unwatched")
 
     def __init__(self, named: NamedRule) -> None:
         self.spec = named.spec
@@ -55,25 +55,37 @@ class Watch:
         self.judge: JobRule[Any] | None = rule if judges else None  # type: ignore[assignment]  # by attribute
         self.judge_state: Any = None if self.judge is None else self.judge.begin()
         self.history: History[Any] = History(_BEST_ONLY if judges else rule)  # type: ignore[arg-type]  # by attribute
-        self.verdict = Verdict()
         self.unwatched = ""
+        self._judged_so = _QUIET
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the rule says of the job."""
+        return self.history.verdict if self.judge is None else self._judged_so
 
     def hear(self, event: EvalReported | LossReported, jobs: Mapping[str, JobView]) -> Verdict:
-        """Take in one event of a job among ``jobs`` and return the verdict.
+        """Take in one event of a job among ``jobs`` and return the verdict."""
+        self.is_alarmed_by(event, jobs)
+        return self.verdict
+
+    def is_alarmed_by(
+        self, event: EvalReported | LossReported, jobs: Mapping[str, JobView]
+    ) -> bool:
+        """Take in one event of a job among ``jobs``; return whether the alarm is on.
 
         Fail open (R30): a rule that raises watches no further, and the job goes on.
         """
         try:
-            if self.judge is not None:
-                self.verdict = self._judged(self.judge, event, jobs)
-            elif isinstance(event, EvalReported):
-                self.verdict = verdict = self.history.add(event.point)
-                return verdict
+            if self.judge is None:
+                if isinstance(event, EvalReported):
+                    return self.history.hear(event.point)
+            else:
+                self._judged_so = self._judged(self.judge, event, jobs)
         except Exception as error:  # noqa: BLE001 -- whatever a rule raises must not cost a job
             self.unwatched = f"{type(error).__name__}: {error}"
             blind = Verdict(state=_BLIND, note=f"the rule failed: {self.unwatched}")
-            self.judge, self.judge_state, self.verdict = _BLINDED, blind, blind
-        return self.verdict
+            self.judge, self.judge_state, self._judged_so = _BLINDED, blind, blind
+        return self.verdict.alarm
 
     def _judged(
         self,
@@ -136,6 +148,7 @@ class EvalStop:
         self.guard = guard
         self.rules = rules if isinstance(rules, Rules) else Rules.of(rules)
         self._watches: dict[str, Watch] = {}
+        self._base_hears_evals = hears_evals(base)
 
     @property
     def watches(self) -> Mapping[str, Watch]:
@@ -144,30 +157,48 @@ class EvalStop:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Return stops for declined jobs, then what the base decides on the others."""
-        ours: Sequence[Action] = ()
-        if isinstance(event, (EvalReported, LossReported)):
+        if type(event) is EvalReported and not event.metric:
+            # As below, with fewer calls: most events are evaluations.
             watch = self._watches.get(event.job) or self._watch(event.job, view)
-            # A report may come after its job has ended; other metrics are other wrappers'.
-            if watch is not None and not (isinstance(event, EvalReported) and event.metric):
-                if watch.hear(event, view.jobs).state is _ALARM:
-                    ours = self._stop_if_alarmed(event.job, view)
-                elif self.guard is not None:
-                    self.guard.withdraw(event.job)
-        else:
-            if isinstance(event, JobPreempted):
-                # An alarm that came while the job was being preempted is carried out now.
+            if watch is not None and watch.is_alarmed_by(event, view.jobs):
                 ours = self._stop_if_alarmed(event.job, view)
-            elif isinstance(event, JobEnded):
-                self._watches.pop(event.job, None)
-            elif isinstance(event, CheckpointSaved) and event.job in self._watches:
-                self._watches[event.job].saved(event.step, event.checkpoint)
-            if self.guard is not None:
-                ours = [*ours, *self.guard.hear(event, view)]
+            else:
+                ours = ()
+                if self.guard is not None and watch is not None:
+                    self.guard.withdraw(event.job)
+            if not self._base_hears_evals:
+                return ours
+        else:
+            ours = self._hear(event, view)
         chosen = self.base.decide(event, view)
         if not ours:
             return chosen
         stopped = {action.job for action in ours if isinstance(action, Stop)}
         return [*ours, *(a for a in chosen if not (isinstance(a, _PLACES) and a.job in stopped))]
+
+    def _hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Take in an event; return what is to be done about the jobs watched."""
+        if isinstance(event, (EvalReported, LossReported)):
+            watch = self._watches.get(event.job) or self._watch(event.job, view)
+            # A report may come after its job has ended; other metrics are other wrappers'.
+            if watch is None or isinstance(event, EvalReported):
+                return ()
+            if watch.is_alarmed_by(event, view.jobs):
+                return self._stop_if_alarmed(event.job, view)
+            if self.guard is not None:
+                self.guard.withdraw(event.job)
+            return ()
+        ours: Sequence[Action] = ()
+        if isinstance(event, JobPreempted):
+            # An alarm that came while the job was being preempted is carried out now.
+            ours = self._stop_if_alarmed(event.job, view)
+        elif isinstance(event, JobEnded):
+            self._watches.pop(event.job, None)
+        elif isinstance(event, CheckpointSaved) and event.job in self._watches:
+            self._watches[event.job].saved(event.step, event.checkpoint)
+        if self.guard is not None:
+            ours = [*ours, *self.guard.hear(event, view)]
+        return ours
 
     def disown(self, job: str) -> None:
         """Forget that a stop was announced, held or told: in a replay, it was decided otherwise.

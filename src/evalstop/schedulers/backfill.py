@@ -54,6 +54,8 @@ class FifoBackfill:
     before the head can start.
     """
 
+    hears_evals = False
+
     def __init__(self) -> None:
         self._queues: dict[int, _FirstBelow] = {}
         self._tickets: dict[str, int] = {}

@@ -38,6 +38,8 @@ class Fifo:
     Cost: O(1) an event, whatever the backlog.
     """
 
+    hears_evals = False
+
     def __init__(self) -> None:
         self._queue: deque[str] = deque()
 

@@ -119,6 +119,8 @@ class LossAware:
         SpecError: if a setting is out of range.
     """
 
+    hears_evals = False
+
     def __init__(self, *, epoch_s: float = 600.0, decay: float = 0.9) -> None:
         if not (epoch_s > 0 and 0 < decay <= 1):
             msg = (

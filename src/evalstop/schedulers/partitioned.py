@@ -31,6 +31,7 @@ from evalstop.core.events import (
     OperatorCommanded,
     TimerFired,
 )
+from evalstop.core.policy import hears_evals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +64,11 @@ class Partitioned:
             raise SpecError(msg)
         self._parts = {name: _Part(base(), speed) for name, speed in speeds.items()}
         self._homes: dict[str, str] = {}
+
+    @property
+    def hears_evals(self) -> bool:
+        """Whether the base does."""
+        return any(hears_evals(part.policy) for part in self._parts.values())
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Ask the part that the event concerns."""

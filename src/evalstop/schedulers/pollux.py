@@ -69,6 +69,8 @@ class Pollux:
         SpecError: if a setting is out of range.
     """
 
+    hears_evals = False
+
     def __init__(self, *, interval_s: float = 60.0, sync: float = 0.02, gain: float = 0.05) -> None:
         if not (interval_s >= 0 and sync >= 0 and gain >= 0):
             msg = (

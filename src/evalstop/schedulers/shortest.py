@@ -51,6 +51,8 @@ class SjfEst:
     Cost: O(log n) an event.
     """
 
+    hears_evals = False
+
     def __init__(self) -> None:
         self._waiting = WaitingJobs()
         self._tickets: dict[str, int] = {}
@@ -97,6 +99,7 @@ class SrtfEst:
     """
 
     weighs_gpus = False
+    hears_evals = False
 
     def __init__(self) -> None:
         self._fill = GreedyFill(falling=True)

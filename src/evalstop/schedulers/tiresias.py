@@ -97,6 +97,8 @@ class Tiresias:
         SpecError: if limits do not increase from above 0, or ``promote`` is negative.
     """
 
+    hears_evals = False
+
     def __init__(self, *, limits: Sequence[float] = TIRESIAS_LIMITS, promote: float = 0.0) -> None:
         if any(low >= high for low, high in zip((0.0, *limits), limits, strict=False)):
             msg = f"tiresias: limits must increase from above 0, but got {tuple(limits)}"

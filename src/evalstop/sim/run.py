@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from enum import Enum, auto
-from itertools import repeat
-from typing import TYPE_CHECKING
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from evalstop.core.events import EvalReported
 from evalstop.core.job import Outcome
 from evalstop.core.points import NOT_FINITE, EvalPoint
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
     from evalstop.workloads.job import SimJob
 
-__all__ = ["Run", "Stage"]
+__all__ = ["Course", "Due", "Run", "Stage"]
+
+Due: TypeAlias = "tuple[float, int, Course, Any]"
+"""What happens at a time: its ticket, what makes the one after it, and what it is.
+
+It is an `EvalReported` on a job's course; the `Run` itself where that ends; or, with an empty
+course, any other event.
+"""
+
+Course: TypeAlias = "Generator[Due, None, None]"
+"""What a job does from one start to the next preemption, resize or stop, then closed."""
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _COMPLETED = Outcome.COMPLETED
@@ -32,17 +46,17 @@ class Stage(Enum):
 class Run:
     """Progress of one job. Service and offsets in seconds on the submitted gang.
 
-    While it trains, the instant of mark i (an evaluation, or the end) is
-    ``origin + pace * marks[i]``: nothing is added up, so nothing drifts.
+    While it trains, the instant of an evaluation at offset m (or of the end) is
+    ``origin + pace * m``: nothing is added up, so nothing drifts.
     """
 
     __slots__ = (
         "asked",
         "begun_at",
+        "course",
         "cursor",
         "delivered",
         "evals",
-        "generation",
         "gpu_seconds",
         "heard",
         "held_gpus",
@@ -51,11 +65,9 @@ class Run:
         "index",
         "job",
         "last_s",
-        "marks",
         "origin",
         "outcome",
         "pace",
-        "points",
         "rate",
         "service_s",
         "speed",
@@ -71,16 +83,14 @@ class Run:
         if job.fails_at_s is not None and job.fails_at_s < last:
             last = job.fails_at_s
         self.last_s = last
-        marks = [offset for offset in job.eval_offsets if offset <= last]
-        self.evals = len(marks)
-        marks.append(last)
-        self.marks = marks
-        self.points: list[EvalPoint] = []
+        offsets = job.eval_offsets
+        whole = not offsets or offsets[-1] <= last
+        self.evals = len(offsets) if whole else bisect_right(offsets, last)
+        self.course: Course | None = None
         self.asked: dict[int, int] = {}
         self.cursor = 0
         self.delivered = 0
         self.heard = -1
-        self.generation = 0
         self.stage = Stage.WAITING
         self.outcome = _COMPLETED
         self.started_before = False
@@ -101,17 +111,64 @@ class Run:
     def begin(self, now: float) -> None:
         """Train from here on."""
         self.stage = Stage.RUNNING
-        if not self.started_before:
-            self.started_before = True
-            self.points = _points(self.job, self.evals)
+        self.started_before = True
         self._go(now, self.held_gpus)
 
     def next_time(self) -> float:
         """Return when the next evaluation is made, or else when the job ends."""
-        at = self.origin + self.pace * self.marks[self.cursor]
+        cursor = self.cursor
+        mark = self.job.eval_offsets[cursor] if cursor < self.evals else self.last_s
+        at = self.origin + self.pace * mark
         # A mark that was reached in the instant of a preemption may round to just before the
         # resumption: time never goes back.
         return max(at, self.begun_at)
+
+    def set_out(self, tickets: Iterator[int]) -> Due:
+        """Return what happens next to a job that trains, and take its course from there."""
+        self.course = course = self._take_course(tickets)
+        return next(course)
+
+    def _take_course(self, tickets: Iterator[int]) -> Course:
+        """Make evaluation after evaluation, then the end.
+
+        This runs more often than all else together. What it needs lies in local variables, and
+        what is yielded goes to the heap as it is. Its frame and itself keep each other alive
+        until it has ended or was closed.
+        """
+        course, name = self.course, self.id
+        assert course is not None
+        origin, pace, begun_at = self.origin, self.pace, self.begun_at
+        for cursor, mark, step, score, stderr, proxy in self._ahead():
+            self.cursor = cursor  # those before it have been told by now
+            time = origin + pace * mark
+            if time < begun_at:  # noqa: PLR1730 -- a call of max costs more than the rest
+                time = begun_at  # see next_time
+            point = EvalPoint(step=step, score=score, stderr=stderr, proxy=proxy)
+            yield time, next(tickets), course, EvalReported(time=time, job=name, point=point)
+        self.cursor = self.evals
+        yield self.next_time(), next(tickets), course, self
+
+    def _ahead(
+        self,
+    ) -> Iterator[tuple[int, float, int, float, float | None, float | None]]:
+        """Return index, offset, step, score, error and proxy of the evaluations not made yet."""
+        job = self.job
+        columns = zip(
+            range(self.evals),
+            job.eval_offsets,
+            job.eval_steps,
+            _finite(job.scores),
+            repeat(None) if job.stderrs is None else job.stderrs,
+            repeat(None) if job.proxies is None else job.proxies,
+            strict=False,
+        )
+        return islice(columns, self.cursor, None)
+
+    def leave_course(self) -> None:
+        """Drop what lay ahead: the job is preempted, resized or stopped."""
+        if self.course is not None:
+            self.course.close()
+            self.course = None
 
     def pause(self, now: float) -> None:
         """Stop training and save."""
@@ -176,21 +233,8 @@ class Run:
         self.begun_at = now
 
 
-def _points(job: SimJob, evals: int) -> list[EvalPoint]:
-    """Return the evaluations as their trainer reports them, made at once: a call each is dear."""
-    columns = zip(
-        job.eval_steps[:evals],
-        job.scores,
-        repeat(None) if job.stderrs is None else job.stderrs,
-        repeat(None) if job.proxies is None else job.proxies,
-        strict=False,
-    )
-    return [
-        EvalPoint(
-            step=step,
-            score=score if score - score == 0.0 else NOT_FINITE,
-            stderr=stderr,
-            proxy=proxy,
-        )
-        for step, score, stderr, proxy in columns
-    ]
+def _finite(scores: Sequence[float]) -> Sequence[float]:
+    """Return the scores, `NOT_FINITE` for every one that is no finite number."""
+    if math.isfinite(sum(scores)):
+        return scores
+    return [score if math.isfinite(score) else NOT_FINITE for score in scores]

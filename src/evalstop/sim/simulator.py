@@ -5,8 +5,9 @@ delayed fact and each timer; arrivals are read lazily from the workload, in orde
 that of the cluster, not of the backlog, and an event costs O(log running jobs).
 
 Order is (time, ticket): tickets are given in the order things are scheduled, so equal times are
-resolved the same way in every run. An entry of a job that was preempted or stopped meanwhile is
-told by its generation and dropped.
+resolved the same way in every run. Every entry carries the course of its job
+(`evalstop.sim.run`), which makes the entry after it; that of a job that was preempted or stopped
+meanwhile is closed and makes none, so the entry is dropped.
 
 The simulator alone knows the truth (`evalstop.workloads.job.SimJob`). What the kernel is given
 is what a cluster would report.
@@ -17,7 +18,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from heapq import heappop, heappush, heapreplace
+from itertools import count
 from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from msgspec.structs import replace
 
 from evalstop.core.actions import (
     Action,
@@ -47,7 +51,7 @@ from evalstop.core.job import Outcome
 from evalstop.core.kernel import Kernel
 from evalstop.schedulers.goodput import efficiency, throughput
 from evalstop.sim.costs import ExecutionCosts
-from evalstop.sim.run import Run, Stage
+from evalstop.sim.run import Course, Due, Run, Stage
 from evalstop.sim.runlog import RunLog
 
 if TYPE_CHECKING:
@@ -69,8 +73,8 @@ _STOPPED_BY_POLICY = Outcome.STOPPED_BY_POLICY
 Observer: TypeAlias = "Callable[[Event, Sequence[Action]], None]"
 """Called with every event and the actions it was answered with, in order."""
 
-_FACT = -1
-"""Generation of heap entries that carry a finished event in place of a job."""
+_NO_COURSE: Course = (due for due in tuple[Due]())
+"""Course of heap entries that are no job's: nothing follows from them by itself."""
 
 _TIMERS_WITHOUT_PROGRESS = 100_000
 
@@ -112,16 +116,16 @@ class Simulator:
             )
             raise InputError(msg)
         self.kernel = Kernel(ClusterState(gpus), policy)
-        self._handle = self.kernel.handle
         self.log = RunLog(len(workload))
         self._workload = workload
         self._speeds = dict(speeds or {})
         self._costs = costs or ExecutionCosts()
         self._losses = losses and workload.losses is not None
-        self._delayed = workload.delivery_bounds is not None
+        # Whether an evaluation is more than one event at once: a loss beside it, or a delay.
+        self._told_apart = self._losses or workload.delivery_bounds is not None
         self._observer = observer
-        self._heap: list[tuple[float, int, Run | Event, int]] = []
-        self._ticket = 0
+        self._heap: list[Due] = []
+        self._tickets = count(1)
         self._facts: deque[Event] = deque()  # facts of this very moment, in order
         self._runs: dict[str, Run] = {}
         self._idle_timers = 0
@@ -141,15 +145,7 @@ class Simulator:
             if facts:
                 self._happen(facts.popleft())
             elif heap and heap[0][0] <= arrives_s:
-                time, _, target, generation = heap[0]
-                if isinstance(target, Run):
-                    if target.generation != generation:
-                        heappop(heap)
-                    else:
-                        self._progress(time, target)
-                else:
-                    heappop(heap)
-                    self._happen(target)
+                self._follow_courses(arrives_s)
                 if not self._runs and arrival is None and not facts:
                     return self.log
             elif arrival is not None:
@@ -159,6 +155,41 @@ class Simulator:
             else:
                 return self.log
 
+    def _follow_courses(self, until: float) -> None:
+        """Tell evaluations in order until one is answered, or something else is due.
+
+        This loop and `Run._take_course` run more often than all else together.
+        """
+        heap = self._heap
+        tell: Callable[[EvalReported], Sequence[Action]] = self._hear
+        if self._told_apart:
+            tell = self._report
+        elif self._observer is None:
+            tell = self.kernel.handle
+        while True:
+            time, _, course, due = heap[0]
+            if time > until:
+                return
+            following = next(course, None)
+            if following is None:
+                heappop(heap)
+                self._come_due(time, course, due)
+                return
+            heapreplace(heap, following)
+            actions = tell(due)
+            if actions:
+                self._carry_out(time, actions)
+                return
+
+    def _come_due(self, time: float, course: Course, due: Event | Run) -> None:
+        """Let something happen that is no evaluation on a job's course."""
+        if isinstance(due, Run):
+            if due.course is course:
+                self._come_to_its_end(time, due)
+        elif course is _NO_COURSE:
+            self._happen(due)
+        # Else it was dropped: the job was preempted, resized or stopped meanwhile.
+
     # ---- what happens --------------------------------------------------------------------
 
     def _submit(self, index: int, job: SimJob) -> None:
@@ -166,46 +197,20 @@ class Simulator:
         self.log.submits += 1
         self._tell(JobSubmitted(time=job.submit_s, job=job.spec))
 
-    def _progress(self, time: float, run: Run) -> None:
-        """Let a running job make its next evaluation, or end.
-
-        An evaluation that is reported at once is told to the kernel right here: this runs more
-        often than all else together.
-        """
-        cursor = run.cursor
-        if cursor == run.evals:
-            self._come_to_its_end(time, run)
-            return
-        run.cursor = following = cursor + 1
-        self._ticket = ticket = self._ticket + 1
-        next_time = run.origin + run.pace * run.marks[following]
-        next_time = max(next_time, time)  # see Run.next_time
-        heapreplace(self._heap, (next_time, ticket, run, run.generation))
-        if self._losses or self._delayed:
-            self._report(time, run, cursor)
-            return
-        run.heard = cursor
-        event = EvalReported(time=time, job=run.id, point=run.points[cursor])
-        actions = self._handle(event)
-        if self._observer is not None:
-            self._observer(event, actions)
-        if actions:
-            self._carry_out(time, actions)
-
-    def _report(self, time: float, run: Run, index: int) -> None:
-        """Report the loss, and the evaluation now, later, twice or never."""
-        job = run.job
+    def _report(self, event: EvalReported) -> Sequence[Action]:
+        """Report the loss, and the evaluation now, later, twice or never; see to what follows."""
+        time, run = event.time, self._runs[event.job]
+        job, index = run.job, run.cursor - 1
         if self._losses and job.losses is not None:
-            step, loss = job.eval_steps[index], job.losses[index]
-            self._tell(_loss(time, run, step, loss))
+            self._tell(_loss(time, run, event.point.step, job.losses[index]))
         for delay in (0.0,) if job.deliveries is None else job.deliveries[index]:
             arrives = time + delay
-            event = EvalReported(time=arrives, job=run.id, point=run.points[index])
-            self._at(time, arrives, event)
+            self._at(time, arrives, replace(event, time=arrives))
+        while self._facts:
+            self._happen(self._facts.popleft())
+        return ()
 
     def _come_to_its_end(self, time: float, run: Run) -> None:
-        heappop(self._heap)
-        run.generation += 1
         job = run.job
         failed = job.fails_at_s is not None and job.fails_at_s < job.duration_s
         run.finish(time, _FAILED if failed else _COMPLETED)
@@ -221,12 +226,12 @@ class Simulator:
             self.log.starts += 1
             if math.isnan(self.log.first_start_s[run.index]):
                 self.log.first_start_s[run.index] = event.time
-            self._later(run.next_time(), run)
+            heappush(self._heap, run.set_out(self._tickets))
         elif isinstance(event, JobEnded):
             run = self._runs.pop(event.job)
             run.release(event.time)
             self.log.end(run.index, event.time, event.outcome, run.gpu_seconds, run.service_s)
-            self.log.evals += run.delivered if self._losses or self._delayed else run.cursor
+            self.log.evals += run.delivered if self._told_apart else run.cursor
         elif isinstance(event, JobPreempted):
             self._runs[event.job].release(event.time)
             self.log.preemptions += 1
@@ -241,10 +246,15 @@ class Simulator:
             self.log.resizes += 1
         self._tell(event)
 
-    def _tell(self, event: Event) -> None:
+    def _hear(self, event: Event) -> Sequence[Action]:
+        """Return what the policy answers."""
         actions = self.kernel.handle(event)
         if self._observer is not None:
             self._observer(event, actions)
+        return actions
+
+    def _tell(self, event: Event) -> None:
+        actions = self._hear(event)
         if isinstance(event, TimerFired):
             self._watch_for_standstill(actions)
         else:
@@ -263,10 +273,8 @@ class Simulator:
             )
             raise InputError(msg)
 
-    def _later(self, time: float, target: Run | Event) -> None:
-        self._ticket += 1
-        generation = target.generation if isinstance(target, Run) else _FACT
-        heappush(self._heap, (time, self._ticket, target, generation))
+    def _later(self, time: float, event: Event) -> None:
+        heappush(self._heap, (time, next(self._tickets), _NO_COURSE, event))
 
     def _at(self, now: float, time: float, event: Event) -> None:
         if time > now:
@@ -313,12 +321,16 @@ class Simulator:
     def _evaluate_again(self, now: float, action: RequestEval) -> None:
         """Evaluate checkpoints once more, if there are further scores: the newest, or these."""
         run = self._runs[action.job]
-        for step in action.steps or (run.job.eval_steps[run.heard],):
+        for step in action.steps or (run.job.eval_steps[self._heard(run)],):
             point = run.replicate(run.index_of_step(step))
             if point is not None:
                 time = now + self._costs.extra_eval_s
                 self.log.extra_evals += 1
                 self._at(now, time, EvalReported(time=time, job=run.id, point=point))
+
+    def _heard(self, run: Run) -> int:
+        """Return the newest evaluation that was told, -1 before the first."""
+        return run.heard if self._told_apart else run.cursor - 1
 
     def _stop(self, now: float, action: Stop) -> None:
         run = self._runs[action.job]
@@ -326,9 +338,9 @@ class Simulator:
             return  # it is at its end and ends by itself: there is nothing left to stop
         if run.stage is _FINISHED:
             return
-        run.generation += 1
+        run.leave_course()
         run.finish(now, _STOPPED_BY_POLICY)
-        self.log.stop_eval[run.index] = run.heard
+        self.log.stop_eval[run.index] = self._heard(run)
         self.log.kept_eval[run.index] = run.index_of_step(action.best_step)
         delay = 0.0 if not run.held_gpus else self._costs.stop_s + self._costs.release_s
         self._end_at(now, now + delay, run)
@@ -337,7 +349,7 @@ class Simulator:
         run = self._runs[action.job]
         if run.stage is not _RUNNING or (run.cursor >= run.evals and run.next_time() <= now):
             return  # it ends by itself
-        run.generation += 1
+        run.leave_course()
         run.pause(now)
         time = now + self._costs.preempt_s
         self._at(now, time, JobPreempted(time=time, job=action.job))
@@ -346,9 +358,9 @@ class Simulator:
         run = self._runs[action.job]
         if run.stage is not _RUNNING:
             return
-        run.generation += 1
+        run.leave_course()
         run.resize(now, action.gpus)
-        self._later(run.next_time(), run)
+        heappush(self._heap, run.set_out(self._tickets))
         event = JobResized(
             time=now,
             job=action.job,
