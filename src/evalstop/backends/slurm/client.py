@@ -32,7 +32,7 @@ __all__ = ["SlurmClient", "checked"]
 _JOB_ID = re.compile(r"\d+(_\d+)?(\+\d+)?")
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0
-_DROPPED = "Socket timed out on send/recv operation"
+_DROPPED = ("Socket timed out on send/recv operation", "Unexpected message received")
 
 
 class SlurmClient:
@@ -193,7 +193,7 @@ class SlurmClient:
         try:
             return self._run(*command)
         except BackendError as error:
-            if _DROPPED not in str(error):
+            if not any(words in str(error) for words in _DROPPED):
                 raise
         return self._run(*command)
 
