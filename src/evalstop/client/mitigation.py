@@ -55,7 +55,7 @@ def lower_learning_rate(factor: float = 0.5) -> Mitigation:
 
 
 def raise_kl_penalty(trainer: Any, factor: float = 2.0) -> Mitigation:  # noqa: ANN401 -- any trainer with a beta
-    """Multiply ``trainer.beta`` by ``factor`` (GRPO, RLOO, DPO).
+    """Multiply ``trainer.beta`` by ``factor`` (GRPO, RLOO, DPO, Online DPO).
 
     A trainer that started with ``beta=0`` has no reference model to keep close to: raising zero
     is refused at once rather than silently left without effect.
@@ -65,7 +65,14 @@ def raise_kl_penalty(trainer: Any, factor: float = 2.0) -> Mitigation:  # noqa: 
         raise ValueError(msg)
 
     def act(_suspicion: Suspicion) -> None:
-        trainer.beta *= factor
+        if not isinstance(getattr(type(trainer), "beta", None), property):
+            trainer.beta *= factor
+            return
+        # Online DPO: one beta an epoch, or one for all.
+        betas = trainer._beta  # noqa: SLF001 -- its property has no setter
+        trainer._beta = (  # noqa: SLF001 -- as above
+            [beta * factor for beta in betas] if isinstance(betas, list) else betas * factor
+        )
 
     return act
 

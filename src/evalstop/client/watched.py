@@ -49,6 +49,8 @@ _ALWAYS_TRAINED = (
     "rewards/rejected",
 )
 
+_TRAINING_REWARDS = ("reward", "objective/scores")
+
 
 def _bare(name: str) -> str:
     return name.removeprefix("eval_").removeprefix("eval/")
@@ -114,15 +116,17 @@ def proxy_value(
     """Return the training reward at this evaluation, if one is logged and it is not the metric.
 
     That is the metric called ``given``, else ``eval_reward``, DPO's ``eval_rewards/margins``, or
-    the newest ``reward`` of the training log.
+    the newest ``reward`` of the training log (Online DPO's name: ``objective/scores``).
     """
     names = (given,) if given else ("eval_reward", "eval_rewards/margins")
     for name in names:
         key = find(name, metrics)
         if key is not None and key != watched:
             return _float(metrics, key)
-    wanted = given or "reward"
-    return next((_float(line, wanted) for line in reversed(history) if wanted in line), None)
+    logged = (given,) if given else _TRAINING_REWARDS
+    return next(
+        (_float(line, name) for line in reversed(history) for name in logged if name in line), None
+    )
 
 
 def trained_reward(
