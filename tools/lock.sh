@@ -29,7 +29,17 @@ lock() {
   echo "$file: $(grep -c '==' "$file") packages"
 }
 
+# beside FILE PACKAGE... : add packages to FILE, and nothing of what they ask for.
+beside() {
+  local file=$1
+  shift
+  printf '%s\n' "$@" | "$venv/bin/uv" pip compile - --no-deps \
+    --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+    --no-annotate --no-header --quiet >>"$file"
+}
+
 lock constraints.txt server postgres tensorboard mlflow dev docs
 lock constraints-ray.txt ray server test
-lock constraints-trl.txt trl lightning lab keras server test
+lock constraints-trl.txt trl lightning lab keras rlhf-code server test
+beside constraints-trl.txt verl==0.9.1 openrlhf==0.11.2
 lock constraints-trackers.txt trackers test

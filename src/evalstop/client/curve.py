@@ -8,7 +8,7 @@ and a resume from an earlier checkpoint takes the curve back with it.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,7 @@ class CurvePoint(TypedDict):
     n_items: int | None
     proxy: float | None
     epoch_key: str | None
+    attempt: NotRequired[int]
 
 
 def write_curve(checkpoint: Path, points: Iterable[CurvePoint]) -> None:
