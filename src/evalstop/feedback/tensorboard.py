@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalstop.core.errors import ReadError
-from evalstop.core.points import EvalPoint
+from evalstop.core.points import EvalPoint, stderr_of_share
+from evalstop.traces import openrlhf
 from evalstop.traces.rewinds import attempts_of
 from evalstop.traces.tensorboard import accumulator, is_event_file, scalar_tags, scalars_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
     from typing import Any
 
@@ -65,11 +67,13 @@ class TensorBoardTail:
         self.names |= tags.keys()
         found: list[Reading] = []
         for name, tag in self._watch.wanted(tags):
-            found += self._news(name, tag)
+            found += self._news(name, tag, tags)
         return found
 
-    def _news(self, name: str, tag: str) -> list[Reading]:
+    def _news(self, name: str, tag: str, tags: Collection[str]) -> list[Reading]:
         events = scalars_of(self._events, tag)
+        sizes = scalars_of(self._events, openrlhf.SAMPLES) if openrlhf.SAMPLES in tags else ()
+        samples = {step: value for step, value, _ in sizes}
         told = self._told.get(tag, [])
         attempts = attempts_of([step for step, _, _ in events])
         self._told[tag] = attempts
@@ -77,6 +81,13 @@ class TensorBoardTail:
         for place, (step, value, wall_time) in enumerate(events):
             if step >= 0 and attempts[place : place + 1] != told[place : place + 1]:
                 attempt = self._watch.attempt + attempts[place]
-                point = EvalPoint(step=step, score=value, attempt=attempt)
+                items = openrlhf.prompts_evaluated(tag, tags, samples.get(step))
+                point = EvalPoint(
+                    step=step,
+                    score=value,
+                    attempt=attempt,
+                    n_items=items,
+                    stderr=stderr_of_share(value, items),
+                )
                 news.append(self._watch.reading(name, point, wall_time))
         return news

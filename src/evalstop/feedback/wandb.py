@@ -28,6 +28,7 @@ __all__ = ["PREFIX", "WandbPoll"]
 
 PREFIX = "wandb:"
 _STEP = "_step"
+_OWN_STEPS = ("train/global_step", "eval/global_step", "global_step")
 _TIME = "_timestamp"
 _NEVER = -1
 
@@ -105,7 +106,7 @@ class WandbPoll:
 
 def _point(row: dict[str, Any], key: str) -> EvalPoint:
     """Return a row's value at the trainer's own step, where it logs one, else at W&B's."""
-    own = row.get("train/global_step", row.get("global_step", row[_STEP]))
+    own = next((row[name] for name in _OWN_STEPS if row.get(name) is not None), row[_STEP])
     try:
         score = float(row[key])  # "NaN" and "Infinity" arrive as text
     except (TypeError, ValueError):

@@ -2,7 +2,8 @@
 
 The same number is ``eval_gsm8k/pass@1`` for the trainer, ``eval/gsm8k/pass@1`` in TensorBoard and
 ``eval_gsm8k/pass_at_1`` in MLflow, depending on which sink wrote it (transformers'
-``rewrite_logs``, verl's MLflow adapter). Any of them finds any other.
+``rewrite_logs``, verl's MLflow adapter). OpenRLHF's own ``eval_gsm8k_pass1`` is logged as
+``eval/eval_gsm8k_pass1``. Any of them finds any other.
 """
 
 from __future__ import annotations
@@ -93,5 +94,5 @@ def is_trained_reward(name: str) -> bool:
 def _bare(spelling: str) -> str:
     for prefix in _PREFIXES:
         if spelling.startswith(prefix):
-            return spelling[len(prefix) :]
+            return _bare(spelling[len(prefix) :])
     return spelling

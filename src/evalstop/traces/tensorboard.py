@@ -9,12 +9,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import MissingExtraError, ReadError
+from evalstop.traces import openrlhf
 from evalstop.traces.names import canonical
 from evalstop.traces.rewinds import attempts_of, current_branch
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
 __all__ = [
@@ -27,7 +28,10 @@ __all__ = [
 ]
 
 _LOSSES = ("train_loss", "loss")
-_REWARDS = ("train_reward", "train_rewards_chosen", "critic_rewards_mean", "reward")
+_REWARDS = (
+    "train_reward", "train_rewards_chosen", "critic_rewards_mean", "train_rollout_reward_mean",
+    "reward",
+)  # fmt: skip
 
 
 def is_event_file(path: Path) -> bool:
@@ -85,11 +89,13 @@ def curves_of_events(events: Any, *, source: str, trace_id: str) -> list[Curve]:
     spelled = {canonical(tag): tag for tag in scalars}
     losses = _newest(next((scalars[spelled[name]] for name in _LOSSES if name in spelled), []))
     rewards = _newest(next((scalars[spelled[name]] for name in _REWARDS if name in spelled), []))
+    samples = dict(scalars.get(openrlhf.SAMPLES, ()))
     return [
         Curve(
             trace_id=trace_id,
             source=source,
             metric=tag,
+            n_items=_items(tag, scalars, [step for step, _ in points if step >= 0], samples),
             steps=[step for step, _ in points if step >= 0],
             scores=[value for step, value in points if step >= 0],
             attempts=_attempts([step for step, _ in points if step >= 0]),
@@ -104,6 +110,13 @@ def curves_of_events(events: Any, *, source: str, trace_id: str) -> list[Curve]:
         for tag, points in scalars.items()
         if points
     ]
+
+
+def _items(
+    tag: str, tags: Collection[str], steps: Sequence[int], samples: Mapping[int, float]
+) -> list[int] | None:
+    counts = [openrlhf.prompts_evaluated(tag, tags, samples.get(step)) or 0 for step in steps]
+    return counts if any(counts) else None
 
 
 def _newest(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

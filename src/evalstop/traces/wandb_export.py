@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_wandb_export", "read_wandb_export"]
 
-_STEPS = ("Step", "train/global_step", "_step")
+_STEPS = ("Step", "train/global_step", "eval/global_step", "global_step", "_step")
 _PART = " - "
 _EXTREMES = ("__MIN", "__MAX")
 
