@@ -37,6 +37,7 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _TIME_OUT_S = 10.0
 _LATER = frozenset({408, 425, 429})
+_DOES_NOT_FIT = 422
 _SERVER_ERROR = 500
 _CLIENT_ERROR = 400
 
@@ -292,6 +293,10 @@ class Reporter:
             else:
                 if status < _CLIENT_ERROR:
                     self._read_answer(answer)
+                    return
+                if status == _DOES_NOT_FIT and len(batch) > 1:
+                    for one in batch:  # what is wrong with one must not cost the others
+                        self._send_until_settled([one])
                     return
                 if status < _SERVER_ERROR and status not in _LATER:
                     said = answer.decode(errors="replace")[:500]
