@@ -16,7 +16,14 @@ from pathlib import Path
 import msgspec
 
 from evalstop import parse_rule
-from evalstop.experiments.real_runs import RealRunFigures, built_in_runs, measure, shared_runs
+from evalstop.experiments.peers.registry import parse_peer
+from evalstop.experiments.real_runs import (
+    RealRunFigures,
+    built_in_runs,
+    measure,
+    measure_peer,
+    shared_runs,
+)
 
 RULES = (
     "default",
@@ -38,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shared", type=Path, help="a collection with its index.csv")
     parser.add_argument("--rule", action="append", help="SPEC; repeatable")
+    parser.add_argument("--peer", action="append", default=[], help="LIBRARY:RULE; repeatable")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     groups = shared_runs(options.shared) if options.shared else built_in_runs()
@@ -45,6 +53,11 @@ def main() -> None:
         measure(group, runs, parse_rule(spec))
         for group, runs in groups.items()
         for spec in options.rule or RULES
+    ]
+    rows += [
+        measure_peer(group, runs, parse_peer(spec))
+        for group, runs in groups.items()
+        for spec in options.peer
     ]
     if options.json:
         print(msgspec.json.encode(rows).decode())

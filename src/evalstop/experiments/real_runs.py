@@ -12,11 +12,16 @@ import csv
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalstop.core.errors import ReadError
+from evalstop.core.history import pool
+from evalstop.detectors.never import Never
+from evalstop.experiments.peers.field import Field
 from evalstop.metrics.stats import Interval, wilson_interval
+from evalstop.policies.rules import NamedRule
 from evalstop.traces.replay import judge
 from evalstop.traces.selection import select
 from evalstop.traces.sources import read_source
@@ -25,11 +30,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from evalstop.experiments.peers.registry import NamedPeer
     from evalstop.policies.rules import Rules
     from evalstop.traces.results import Replayed
     from evalstop.traces.series import Series
 
-__all__ = ["CLASSICAL", "LANGUAGE", "RealRunFigures", "built_in_runs", "measure", "shared_runs"]
+__all__ = [
+    "CLASSICAL",
+    "LANGUAGE",
+    "RealRunFigures",
+    "built_in_runs",
+    "measure",
+    "measure_peer",
+    "shared_runs",
+]
 
 LANGUAGE = "language"
 """Group of runs that fine-tune a language model, each with its primary metric."""
@@ -111,6 +125,44 @@ def shared_runs(folder: Path) -> dict[str, list[Series]]:
 def measure(group: str, runs: Sequence[Series], rules: Rules) -> RealRunFigures:
     """Return one rule's figures on a group of runs."""
     results = [judge(one, rules.named(one.job_type), rules.spec) for one in runs]
+    return _figures(group, rules.spec, runs, results)
+
+
+def measure_peer(group: str, runs: Sequence[Series], named: NamedPeer) -> RealRunFigures:
+    """Return the figures of another library's rule on a group of runs, each judged by itself.
+
+    The rule sees the finite scores, one a step, as they came; rules that compare runs with each
+    other, or items, have nothing to compare here.
+    """
+    results = [_judged_by(named, one) for one in runs]
+    return _figures(group, named.spec, runs, results)
+
+
+def _judged_by(named: NamedPeer, series: Series) -> Replayed:
+    """Return what a library would have done to a run, as replay tells it."""
+    # The rule that never stops gives the whole run's own figures.
+    untouched = judge(series, NamedRule(Never(), "none"), named.spec)
+    points = [p for p in pool(series.points) if math.isfinite(p.score)]
+    scores = np.array([[point.score for point in points]])
+    field = Field(scores=scores, declines=np.zeros(1, dtype=np.bool_), sigma=math.nan, seed=0)
+    stop = int(named.peer.stops(field)[0]) if points else -1
+    if stop < 0:
+        return untouched
+    step, last = points[stop].step, points[-1].step
+    kept = max(point.score for point in points[: stop + 1])
+    return replace(
+        untouched,
+        fired=True,
+        stop_step=step,
+        stop_index=stop,
+        saved_fraction=1.0 - step / last if last else 0.0,
+        regret=max(point.score for point in points) - kept,
+    )
+
+
+def _figures(
+    group: str, rule: str, runs: Sequence[Series], results: Sequence[Replayed]
+) -> RealRunFigures:
     by_label = {
         label: [r for r, one in zip(results, runs, strict=True) if one.label == label]
         for label in ("healthy", "plateau", "declined")
@@ -130,7 +182,7 @@ def measure(group: str, runs: Sequence[Series], rules: Rules) -> RealRunFigures:
     ]
     return RealRunFigures(
         group=group,
-        rule=rules.spec,
+        rule=rule,
         healthy=len(by_label["healthy"]),
         plateau=len(by_label["plateau"]),
         declined=len(by_label["declined"]),

@@ -185,6 +185,15 @@ def test_the_median_rule_judges_each_experiment_by_itself():
 # In the benchmark
 
 
+def test_a_rule_that_compares_items_gets_them():
+    grid = Grid(
+        worlds=("cliff",), evals=(10,), sigmas=(0.02,), rules=("paired",), runs=20, reference=False
+    )
+    (cell,) = run(grid)
+    assert cell.recall > 0.9
+    assert cell.fpr == 0.0
+
+
 def test_peers_judge_the_curves_that_the_rules_judge():
     grid = Grid(
         worlds=("linear", "flat"),

@@ -1,10 +1,20 @@
 import math
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from evalstop.config.rules import parse_rule
 from evalstop.core.errors import ReadError
-from evalstop.experiments.real_runs import CLASSICAL, LANGUAGE, built_in_runs, measure, shared_runs
+from evalstop.experiments.peers.registry import parse_peer
+from evalstop.experiments.real_runs import (
+    CLASSICAL,
+    LANGUAGE,
+    built_in_runs,
+    measure,
+    measure_peer,
+    shared_runs,
+)
 from evalstop.traces.series import Curve, normalise
 
 K2 = parse_rule("consecutive:k=2")
@@ -37,6 +47,25 @@ def test_false_stops_and_finds_are_counted_by_label():
     assert row.regret_share_max == pytest.approx(0.5)
     low, high = row.intervals["declined"]
     assert low < 2 / 3 < high
+
+
+def test_a_library_is_measured_as_a_rule_is():
+    # Without ties (Optuna takes them for no worse), its k is one evaluation longer than ours.
+    walks = np.cumsum(np.random.default_rng(0).standard_normal((30, 12)), axis=1).tolist()
+    runs = [run(label, walk) for walk in walks for label in ("healthy", "declined")]
+    theirs = measure_peer("test", runs, parse_peer("optuna:patient:k=2"))
+    ours = measure("test", runs, parse_rule("patience:k=3"))
+    assert 0 < ours.found < ours.declined
+    assert ours.regret_share_mean > 0
+    assert replace(theirs, rule=ours.rule) == ours
+
+
+def test_a_library_sees_finite_scores_and_may_see_none():
+    holes = run("healthy", [0.1, math.nan, 0.5, 0.4, math.inf, 0.3, 0.2])
+    row = measure_peer(
+        "test", [holes, run("plateau", [math.nan])], parse_peer("optuna:patient:k=2")
+    )
+    assert (row.stopped_healthy, row.stopped_plateau) == (1, 0)
 
 
 def test_nothing_stopped_and_no_runs_are_told_as_undefined():

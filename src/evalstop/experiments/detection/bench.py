@@ -15,8 +15,9 @@ from evalstop.config.rules import parse_rule
 from evalstop.core.detector import Detector
 from evalstop.core.errors import InputError
 from evalstop.detectors.fleet import judge
+from evalstop.detectors.paired import Paired
 from evalstop.experiments.detection.reference import oracle, posterior_odds, recall_at
-from evalstop.experiments.detection.rivals import RAY_MEDIAN, RayMedian
+from evalstop.experiments.detection.rivals import RAY_MEDIAN, ByItems, RayMedian
 from evalstop.experiments.detection.worlds import DECLINING, Draw, draw
 from evalstop.experiments.peers.field import Field
 from evalstop.experiments.peers.registry import parse_peer
@@ -203,8 +204,9 @@ class _Place:
         """Return a cell for each rule and base rate."""
         rates = self._grid.base_rates if self._world in DECLINING else (0.0,)
         for rule in self._grid.rules:
-            if rule == RAY_MEDIAN:
-                healthy, declining = self._judged_together(RayMedian(), self._grid.runs)
+            peer = _more_than_a_curve(rule)
+            if peer is not None:
+                healthy, declining = self._judged_together(peer, self._grid.runs)
             else:
                 healthy = self._stops(rule, self._healthy)
                 declining = None if self._declining is None else self._stops(rule, self._declining)
@@ -307,6 +309,14 @@ class _Place:
             float((stops == evals - 1).mean()),
             float((truth[: stops.size].max(axis=1) - kept).mean()),
         )
+
+
+def _more_than_a_curve(rule: str) -> Peer | None:
+    """Return the judge of a rule that compares runs or items, None for all others."""
+    if rule == RAY_MEDIAN:
+        return RayMedian()
+    detector = parse_rule(rule).for_type("rlhf")
+    return ByItems(detector=detector) if isinstance(detector, Paired) else None
 
 
 def summarise(cells: Sequence[Cell]) -> list[dict[str, Any]]:

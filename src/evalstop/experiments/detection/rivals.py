@@ -1,19 +1,22 @@
-"""Rules of other tools that need more than one curve."""
+"""Rules that need more than one curve of scores: other runs, or item scores."""
 
 from __future__ import annotations
 
 from bisect import insort
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 
-from evalstop.experiments.peers.field import experiments
+from evalstop.core.points import EvalPoint
+from evalstop.experiments.peers.field import experiments, first_of, items
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from evalstop.experiments.peers.field import Array, Field, Stops
 
-__all__ = ["RAY_MEDIAN", "RayMedian", "median_stops"]
+__all__ = ["RAY_MEDIAN", "ByItems", "RayMedian", "median_stops"]
 
 RAY_MEDIAN = "ray-median"
 """Ray Tune's median stopping rule, as its code decides (Golovin et al., Vizier, KDD 2017)."""
@@ -36,6 +39,28 @@ class RayMedian(Struct, frozen=True, kw_only=True):
         for runs in experiments(field):
             found[runs] = median_stops(field.scores[runs], grace=self.grace, fewest=self.fewest)
         return found
+
+
+class ByItems(Struct, frozen=True, kw_only=True):
+    """A detector that is given the item scores of each evaluation, as Optuna's Wilcoxon is."""
+
+    detector: Any
+
+    def stops(self, field: Field) -> Stops:
+        """Return the index at which each run is stopped, -1 if never: (runs,)."""
+        return np.array([first_of(self._answers(field, run)) for run in range(len(field.scores))])
+
+    def _answers(self, field: Field, run: int) -> Iterator[bool]:
+        state = self.detector.start()
+        for step, row in enumerate(items(field, run).tolist()):
+            point = EvalPoint(
+                step=step,
+                score=float(field.scores[run, step]),
+                stderr=field.sigma,
+                items=tuple(row),
+            )
+            state, verdict = self.detector.step(state, point)
+            yield verdict.alarm
 
 
 def median_stops(scores: Array, *, grace: int, fewest: int) -> Stops:
