@@ -76,16 +76,17 @@ def grids(runs: int, peer_runs: int) -> dict[str, Grid]:
         "optuna:patient:k=2",
         "ray:median",
     )
-    by_items = replace(whole, rhos=(0.0,), sigmas=(0.01, 0.05, 0.12), runs=peer_runs // 2)
+    by_items = replace(whole, rhos=(0.0,), sigmas=(0.05,), runs=peer_runs, peer_runs=peer_runs)
     return {
         "rules that use errors": replace(
             whole, rules=("default", "drop", "cusum"), reports=("true", "understated", "unknown")
         ),
         "rules that do not": replace(whole, rules=blind),
-        "slow rules": replace(
-            whole, rules=("order-restricted", "e-detector"), rhos=(0.0, 0.3), runs=runs // 2
+        "slow rules": replace(whole, rules=("order-restricted", "e-detector"), rhos=(0.0,)),
+        "libraries": replace(whole, peers=libraries, rhos=(0.0,), sigmas=(0.01, 0.05, 0.12)),
+        "libraries, autocorrelated": replace(
+            whole, peers=libraries, rhos=(0.3, 0.6), sigmas=(0.05,)
         ),
-        "libraries": replace(whole, peers=libraries),
         "item by item": replace(
             by_items, rules=("paired",), peers=("optuna:wilcoxon", "optuna:wilcoxon:p=0.001")
         ),
@@ -97,8 +98,8 @@ def run_parts(parts: dict[str, Grid], known: list[Cell]) -> list[Cell]:
     for name, grid in parts.items():
         start = time.process_time()
         found = run(grid)
-        again = {cell.rule for cell in found}
-        known = [cell for cell in known if cell.rule not in again] + found
+        again = {(cell.rule, cell.rho) for cell in found}
+        known = [cell for cell in known if (cell.rule, cell.rho) not in again] + found
         print(f"{name}: {len(found)} cells, {time.process_time() - start:.0f} s of CPU", flush=True)
         save(known, CELLS)
     return known
@@ -153,8 +154,8 @@ def write_page(sections: dict[str, str]) -> None:
 def main() -> None:
     """Run, save, draw, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=200, help="curves of each kind in a cell")
-    parser.add_argument("--peer-runs", type=int, default=40, help="of these, judged by libraries")
+    parser.add_argument("--runs", type=int, default=60, help="curves of each kind in a cell")
+    parser.add_argument("--peer-runs", type=int, default=20, help="of these, judged by libraries")
     parser.add_argument("--shared", type=Path, help="the whole collection of real runs")
     parser.add_argument("--part", action="append", help="run these alone; repeatable")
     parser.add_argument("--no-page", action="store_true", help="save cells, draw and write nothing")

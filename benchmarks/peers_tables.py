@@ -135,7 +135,7 @@ def tables(cells: Sequence[Cell], real: Sequence[dict[str, Any]]) -> dict[str, s
     declines = [c for c in plain if c.world in DECLINING]
     mixed = [c for c in declines if c.base_rate == 0.6]
     healthy = [c for c in plain if c.world in PROMISED]
-    same_cells = [c for c in mixed if c.sigma in (0.01, 0.05, 0.12)]
+    same_cells = [c for c in mixed if c.sigma == 0.05]
     return {
         "counted": counted(cells),
         "whole": "\n".join(

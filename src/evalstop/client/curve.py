@@ -31,6 +31,7 @@ class CurvePoint(TypedDict):
     proxy: float | None
     epoch_key: str | None
     attempt: NotRequired[int]
+    signals: NotRequired[dict[str, float]]
 
 
 def write_curve(checkpoint: Path, points: Iterable[CurvePoint]) -> None:

@@ -158,6 +158,7 @@ class Reporter:
         eval_id: str | None = None,
         attempt: object = None,
         loss: object = None,
+        signals: Mapping[str, object] | None = None,
     ) -> None:
         """Report one evaluation. Never raises and never blocks; see `EvalPoint` for the fields.
 
@@ -174,6 +175,8 @@ class Reporter:
             eval_id: tells replicates of one step apart.
             attempt: restart counter of the job; the one evalstop started it under by default.
             loss: training loss at this step.
+            signals: what training says beside the score (KL, entropy, response length ...), by
+                name; shown with a decision, and never part of one.
         """
         try:
             if not is_first_rank():
@@ -192,6 +195,7 @@ class Reporter:
                     "eval_id": eval_id,
                     "attempt": _attempt() if attempt is None else attempt,
                     "loss": loss,
+                    "signals": signals,
                 },
                 reported_at=time.time(),
             )

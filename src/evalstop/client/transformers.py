@@ -37,10 +37,11 @@ from evalstop.client.watched import (
 from evalstop.client.wire import Destination
 from evalstop.config.rules import parse_rule
 from evalstop.core.points import State, Verdict
+from evalstop.core.signals import trainer_signals
 from evalstop.detectors.monitor import Monitor, sign_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from evalstop.client.mitigation import Mitigation
     from evalstop.detectors.monitor import Direction
@@ -50,6 +51,8 @@ __all__ = ["EvalStopCallback", "load_weights"]
 _logger = logging.getLogger("evalstop.client")
 
 _BLIND_AFTER = 3
+_LOOKED_BACK = 50
+"""Lines of the trainer's log, from its end, in which a side signal is looked for."""
 
 
 class _Decision(IntEnum):
@@ -252,6 +255,7 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
             n_items=self._n_items,
             proxy=proxy_value(name, metrics, history, given=self._proxy),
             epoch_key=self._epoch_key,
+            signals=_side_signals(history),
         )
 
     def _judge_point(self, point: CurvePoint) -> None:
@@ -322,6 +326,14 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
         if kind not in self._warned:
             self._warned.add(kind)
             _logger.warning("evalstop: %s", message)
+
+
+def _side_signals(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the newest value of each side signal in the end of the trainer's log."""
+    newest: dict[str, float] = {}
+    for line in history[-_LOOKED_BACK:]:
+        newest |= trainer_signals(line)
+    return newest
 
 
 def load_weights(model: Any, checkpoint: Path) -> None:  # noqa: ANN401 -- transformers ships no types

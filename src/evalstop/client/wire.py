@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Destination", "Report", "batch_body", "is_first_rank", "make_report"]
 
-Report = dict[str, "str | int | float | bool | None"]
+Report = dict[str, "str | int | float | bool | dict[str, float] | None"]
 """One evaluation as plain data; absent values are left out."""
 
 
@@ -88,6 +88,12 @@ def _number(value: object) -> float | None:
     return float(value)  # type: ignore[arg-type] # whoever cannot be converted raises, and is caught
 
 
+def _finite_numbers(given: object) -> dict[str, float]:
+    """Return the named values that are finite numbers."""
+    numbers = {str(name): _number(value) for name, value in dict(given).items()}  # type: ignore[call-overload] # whoever is no mapping raises, and is caught
+    return {name: x for name, x in numbers.items() if x is not None and math.isfinite(x)}
+
+
 def make_report(
     *,
     step: object,
@@ -114,6 +120,8 @@ def make_report(
             continue
         if isinstance(given, str):
             made[name] = given
+        elif name == "signals":
+            made[name] = _finite_numbers(given)
         elif name in {"n_items", "attempt"}:
             made[name] = int(given)  # type: ignore[call-overload] # as above
         else:

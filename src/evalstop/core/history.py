@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from evalstop.core.detector import Detector
+    from evalstop.core.signals import Signals
 
 __all__ = ["DIVERGED_AFTER", "History", "pool"]
 
@@ -248,9 +249,10 @@ class History(Generic[S]):
             checkpoint=_smaller(known.checkpoint, repeat.checkpoint),
             proxy=_smaller(known.proxy, repeat.proxy),
             items=_smaller(known.items, repeat.items),
+            signals=_smaller_each(known.signals, repeat.signals),
         )
-        said = (merged.checkpoint, merged.proxy, merged.items)
-        if said != (known.checkpoint, known.proxy, known.items):
+        said = (merged.checkpoint, merged.proxy, merged.items, merged.signals)
+        if said != (known.checkpoint, known.proxy, known.items, known.signals):
             self._reports[index] = merged
             self._refold()
         return self.verdict
@@ -305,6 +307,16 @@ def _smaller(one: _T, other: _T) -> _T:
     return min(one, other)
 
 
+def _smaller_each(one: Signals, other: Signals) -> Signals:
+    """Return all named values of both, the smaller where both name one."""
+    if not one or not other:
+        return one or other
+    values = dict(one)
+    for name, value in other:
+        values[name] = min(value, values.get(name, value))
+    return tuple(sorted(values.items()))
+
+
 def _unless_diverged(verdict: Verdict, nonfinite: int) -> Verdict:
     if nonfinite < DIVERGED_AFTER:
         return verdict
@@ -352,8 +364,18 @@ def _merge(replicates: list[EvalPoint]) -> EvalPoint:
         checkpoint=min((p.checkpoint for p in finite if p.checkpoint is not None), default=None),
         proxy=sum(proxies) / len(proxies) if proxies else None,
         items=None,
+        signals=_means(finite),
         replicates=sum(point.replicates for point in finite),
     )
+
+
+def _means(points: Sequence[EvalPoint]) -> Signals:
+    """Return the mean of each side signal over the points that have it."""
+    values: dict[str, list[float]] = {}
+    for point in points:
+        for name, value in point.signals:
+            values.setdefault(name, []).append(value)
+    return tuple((name, sum(known) / len(known)) for name, known in sorted(values.items()))
 
 
 def _sort_key(point: EvalPoint) -> tuple[str, float, float, int, str]:

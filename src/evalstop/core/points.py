@@ -42,6 +42,8 @@ class EvalPoint(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
         proxy: training reward (the proxy) at this step, higher is better.
         items: per-item scores, in a fixed order of items, for paired comparisons.
         replicates: independent evaluations of this step pooled into the point.
+        signals: what training says beside the score (KL, entropy, length ...), by name and in
+            order of name. No rule reads them: see `evalstop.core.signals`.
     """
 
     step: int
@@ -55,6 +57,7 @@ class EvalPoint(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     proxy: float | None = None
     items: tuple[float, ...] | None = None
     replicates: int = 1
+    signals: tuple[tuple[str, float], ...] = ()
 
 
 class State(StrEnum):

@@ -10,9 +10,12 @@ import numpy as np
 from evalstop.core.errors import InputError
 from evalstop.core.history import History
 from evalstop.core.points import NOT_FINITE, EvalPoint, Verdict, stderr_of_share
+from evalstop.core.signals import remarks, signals_of
 from evalstop.detectors.fleet import Fleet, judge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import ArrayLike
 
     from evalstop.core.detector import Detector
@@ -75,6 +78,11 @@ class Monitor:
         """The newest verdict; ``best_score`` in the metric's own sign."""
         return self._own_sign(self._history.verdict)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the training reward and other side signals did since the best score, in words."""
+        return remarks(self._history.series)
+
     def update(
         self,
         *,
@@ -88,12 +96,14 @@ class Monitor:
         eval_id: str | None = None,
         checkpoint: str | None = None,
         items: tuple[float, ...] | None = None,
+        signals: Mapping[str, float] | None = None,
     ) -> Verdict:
         """Report one evaluation; return the verdict on the curve so far.
 
         See `evalstop.core.points.EvalPoint` for the arguments. ``score`` may be None, NaN or
         infinite: such an evaluation is counted, never compared. ``n_items`` without ``stderr``
-        means the binomial error of a share, for scores in 0-1.
+        means the binomial error of a share, for scores in 0-1. ``signals`` (KL, entropy, response
+        length ...) are for `remarks`; they change no verdict.
 
         Raises:
             InputError: if ``step`` is negative, or ``stderr`` negative or not finite.
@@ -118,6 +128,7 @@ class Monitor:
             checkpoint=checkpoint,
             proxy=proxy,
             items=None if items is None else tuple(self._sign * item for item in items),
+            signals=signals_of(signals),
         )
         return self._own_sign(self._history.add(point))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from msgspec import Struct
 
 from evalstop.core.points import NOT_FINITE, EvalPoint, stderr_of_share
+from evalstop.core.signals import Signals, signals_of
 from evalstop.ports import Reading
 from evalstop.traces.names import find
 
@@ -110,6 +111,7 @@ def _point(
         eval_id=_word(source.get("eval_id")),
         checkpoint=_word(source.get("checkpoint")),
         proxy=float(proxy) if _is_number(proxy) else None,
+        signals=_signals(source.get("signals")),
     )
 
 
@@ -141,11 +143,19 @@ def _turned(point: EvalPoint, score: float, attempt: int) -> EvalPoint:
         checkpoint=point.checkpoint,
         proxy=point.proxy,
         items=point.items,
+        signals=point.signals,
     )
 
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _signals(given: object) -> Signals:
+    """Return the side signals of a report; whatever is no number is left out."""
+    if not isinstance(given, Mapping):
+        return ()
+    return signals_of({str(name): value for name, value in given.items() if _is_number(value)})
 
 
 def _word(value: object) -> str | None:

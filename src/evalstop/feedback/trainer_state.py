@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from evalstop.core.errors import ReadError
 from evalstop.core.points import EvalPoint
+from evalstop.core.signals import signals_of
 from evalstop.traces.names import find
 from evalstop.traces.trainer_state import curves_of_log
 
@@ -140,6 +141,7 @@ class TrainerStateTail:
         for name, curve in watched.items():
             told = self._told.setdefault(name, {})
             errors = _by_step(by_name.get(f"{curve.metric}_stderr"))
+            place = {step: index for index, step in enumerate(curve.steps)}
             for step, score, proxy, error in _rows(curve):
                 if step in told:
                     continue
@@ -151,6 +153,7 @@ class TrainerStateTail:
                     attempt=self._attempt,
                     checkpoint=self._checkpoint(step),
                     proxy=proxy,
+                    signals=signals_of({k: v[place[step]] for k, v in curve.signals.items()}),
                 )
                 news.append(self._watch.reading(name, point))
         return news

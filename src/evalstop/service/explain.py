@@ -21,6 +21,7 @@ from evalstop.core.events import (
 )
 from evalstop.core.history import History
 from evalstop.core.points import Verdict
+from evalstop.core.signals import remarks
 from evalstop.policies.rules import RULE_LABEL
 from evalstop.service.ledger import key_of
 
@@ -171,6 +172,7 @@ def _decision(
         },
         "series": [_shown(point, sign) for point in used],
         "left_out": _left_out(story, used, sign),
+        "remarks": list(remarks(used)),
         "gpu_hours_used": story.attained_s(time) * story.spec.gpus / _SECONDS_AN_HOUR,
         "gpu_hours_saved": story.saved_gpu_hours(time),
     }
@@ -205,6 +207,8 @@ def _shown(point: EvalPoint, sign: float) -> dict[str, Any]:
         value = getattr(point, name)
         if value is not None:
             shown[name] = value
+    if point.signals:
+        shown["signals"] = dict(point.signals)
     if point.attempt:
         shown["attempt"] = point.attempt
     if point.replicates > 1:

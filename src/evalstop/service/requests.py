@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from evalstop.core.errors import InputError
 from evalstop.core.job import JobSpec
 from evalstop.core.points import NOT_FINITE, EvalPoint, stderr_of_share
+from evalstop.core.signals import signals_of
 from evalstop.ports import Launch
 from evalstop.service.explain import sign_of_job
 from evalstop.traces.names import canonical
@@ -73,6 +74,7 @@ class EvalIn(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
     checkpoint: Annotated[str, Meta(max_length=1000)] | None = None
     proxy: Finite | None = None
     items: Annotated[list[Finite], Meta(max_length=100_000)] | None = None
+    signals: Annotated[dict[Name, Finite], Meta(max_length=100)] | None = None
     metric: Name = ""
     direction: str | None = None
     loss: Finite | None = None
@@ -108,6 +110,7 @@ class EvalIn(Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=Tru
             checkpoint=self.checkpoint,
             proxy=self.proxy,
             items=items,
+            signals=signals_of(self.signals),
         )
 
     def metric_of(self, job: JobSpec) -> str:

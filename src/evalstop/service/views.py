@@ -9,6 +9,7 @@ import msgspec
 
 from evalstop.core.job import Outcome, Phase
 from evalstop.core.points import State
+from evalstop.core.signals import remarks
 from evalstop.service.doubts import blindness, doubts_of, staleness
 from evalstop.service.explain import sign_of_job
 
@@ -112,6 +113,7 @@ def _verdict(record: JobRecord, watch: Watch | None, sign: float) -> dict[str, A
         "reason": words,
         "rule": watch.spec,
         "unwatched": watch.unwatched,
+        "remarks": list(remarks(watch.history.series)),
     }
 
 

@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["NUMBERS", "REQUIRED", "WORDS", "Table", "curves", "missing_column"]
+__all__ = ["NUMBERS", "REQUIRED", "SIGNAL", "WORDS", "Table", "curves", "missing_column"]
 
 NUMBERS = ("step", "score", "value", "stderr", "n_items", "loss", "proxy", "attempt")
 WORDS = ("trace_id", "metric", "greater_is_better", "job_type", "epoch_key", "eval_id", "label")
 REQUIRED = ("score", "step", "trace_id")
+
+SIGNAL = "signals."
+"""Start of the name of a column that holds a side signal (`evalstop.core.signals`)."""
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False, "max": True, "min": False}
 _LARGEST_STEP = 2.0**53
@@ -87,8 +90,8 @@ def curves(table: Table, *, metric: str = "score") -> list[Curve]:
     checked = _checked(table, columns)
     numbers = {
         name: columns[name].fill_null(math.nan).to_numpy(zero_copy_only=False)
-        for name in _OPTIONAL
-        if name in columns
+        for name in columns
+        if name in _OPTIONAL or name.startswith(SIGNAL)
     }
     order, bounds = _groups(table, columns, metric, count)
     return [
@@ -192,6 +195,11 @@ def _curve(  # noqa: PLR0917 -- the table in its parts, made once for all curves
         epoch_keys=_words(columns, "epoch_key", rows),
         eval_ids=_words(columns, "eval_id", rows),
         losses=losses,
+        signals={
+            name.removeprefix(SIGNAL): column[rows].tolist()
+            for name, column in numbers.items()
+            if name.startswith(SIGNAL) and np.isfinite(column[rows]).any()
+        },
         skipped=skipped,
         label=_word(columns, "label", first),
     )

@@ -21,6 +21,7 @@ from evalstop.core.errors import InputError, ReadError
 from evalstop.core.events import EvalReported, LossReported
 from evalstop.core.history import pool
 from evalstop.core.job import JobView, Phase
+from evalstop.core.signals import remarks
 from evalstop.detectors.never import Never
 from evalstop.policies.baselines import LossPlateau, StopAt
 from evalstop.policies.evalstop import Watch
@@ -185,6 +186,7 @@ def judge(series: Series, named: NamedRule, spec: str, *, quiet: int = 0) -> Rep
         reason=_reason(series, verdict, named),
         note=_note(series, watch, named),
         skipped_points=(*series.skipped, *repeats, *_not_finite(points)),
+        remarks=() if alarm is None else remarks(watch.history.series),
     )
 
 

@@ -35,6 +35,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
         reason: the verdict in one sentence.
         note: what to know about this result, empty if nothing.
         skipped_points: evaluations that took no part, and why.
+        remarks: what side signals had done by a stop, in words; no rule reads them.
     """
 
     trace_id: str
@@ -59,6 +60,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
     reason: str
     note: str = ""
     skipped_points: tuple[SkippedPoint, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 class RuleSummary(Struct, frozen=True, kw_only=True):

@@ -8,12 +8,13 @@ left out named. A rule never learns which way the metric pointed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from evalstop.core.points import NOT_FINITE, EvalPoint, binomial_stderr
+from evalstop.core.signals import signals_of
 from evalstop.traces.names import means_loss
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Curve(Struct, frozen=True, kw_only=True):
         epoch_keys: identity of the eval suite at each report; empty where unknown.
         eval_ids: names that tell replicates apart.
         losses: training losses as (step, loss), lower is better.
+        signals: what training says beside the score, by name, as known at each report; NaN where
+            unknown.
         skipped: reports that the reader left out.
         partial: why the history may be incomplete, empty if it is whole.
         label: what is known of the run from elsewhere (healthy, declined, ...), for benchmarks.
@@ -75,6 +78,7 @@ class Curve(Struct, frozen=True, kw_only=True):
     epoch_keys: Sequence[str] | None = None
     eval_ids: Sequence[str] | None = None
     losses: Sequence[tuple[int, float]] = ()
+    signals: Mapping[str, Sequence[float]] = {}
     skipped: tuple[SkippedPoint, ...] = ()
     partial: str = ""
     label: str = ""
@@ -142,6 +146,8 @@ def normalise(curve: Curve, direction: Direction, job_type: str = "other") -> Se
         )
         for step, score, stderr, items, proxy in columns
     ]
+    if curve.signals:
+        points = _with_signals(curve, points)
     if curve.attempts or curve.epoch_keys or curve.eval_ids:
         points = _identified(curve, points)
     points.sort(key=lambda point: (point.attempt, point.step))  # stable: repeats stay in order
@@ -157,6 +163,17 @@ def normalise(curve: Curve, direction: Direction, job_type: str = "other") -> Se
         partial=curve.partial,
         label=curve.label,
     )
+
+
+def _with_signals(curve: Curve, points: list[EvalPoint]) -> list[EvalPoint]:
+    """Return ``points`` with the side signals the curve gives them."""
+    from msgspec.structs import replace  # noqa: PLC0415 -- rare path
+
+    rows = zip(*curve.signals.values(), strict=True)
+    return [
+        replace(point, signals=signals_of(dict(zip(curve.signals, row, strict=True))))
+        for point, row in zip(points, rows, strict=True)
+    ]
 
 
 def _identified(curve: Curve, points: list[EvalPoint]) -> list[EvalPoint]:

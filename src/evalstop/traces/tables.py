@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -11,12 +12,13 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 from evalstop.core.errors import ReadError
 from evalstop.traces import longform
 from evalstop.traces.csv_columns import as_number, csv_header, line_of, read_columns
+from evalstop.traces.json_values import as_float
 from evalstop.traces.names import find, unknown_metric
 from evalstop.traces.series import Loaded
 from evalstop.traces.wandb_export import is_wandb_export, read_wandb_export
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 __all__ = ["read_csv", "read_parquet", "table_from_arrow", "table_from_rows"]
@@ -104,7 +106,20 @@ def table_from_rows(
             columns[name] = pa.array(numbers, pa.float64(), from_pandas=False)
         else:
             columns[name] = pa.array([None if c is None else str(c) for c in cells], pa.string())
+    columns |= _signals(rows)
     return longform.Table(source, columns, lambda row: f"{source}:{lines[row]}")
+
+
+def _signals(rows: Sequence[Mapping[str, object]]) -> dict[str, pa.Array]:
+    """Return a column for each side signal that an object ``signals`` of a row names."""
+    given = [row.get("signals") for row in rows]
+    found: list[Mapping[str, object]] = [c if isinstance(c, Mapping) else {} for c in given]
+    return {
+        f"{longform.SIGNAL}{name}": pa.array(
+            [as_float(cell.get(name)) for cell in found], pa.float64()
+        )
+        for name in dict.fromkeys(str(name) for cell in found for name in cell)
+    }
 
 
 def _known() -> frozenset[str]:

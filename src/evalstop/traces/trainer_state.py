@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import ReadError
+from evalstop.core.signals import trainer_signals
 from evalstop.traces.json_values import as_float, as_step
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
 
@@ -77,6 +78,8 @@ def curves_of_log(
         best_metric: the state's ``best_metric``, from which a direction may follow.
     """
     found: dict[str, list[tuple[int, float, float, float]]] = {}
+    noted: dict[str, list[dict[str, float]]] = {}
+    newest: dict[str, float] = {}
     skipped: dict[str, list[SkippedPoint]] = {}
     losses: list[tuple[int, float]] = []
     proxy = math.nan
@@ -91,6 +94,7 @@ def curves_of_log(
         if loss is not None and math.isfinite(loss):
             losses.append((step, loss))
         proxy = next((r for k in _REWARDS if (r := as_float(entry.get(k))) is not None), proxy)
+        newest |= trainer_signals(entry)
         for name, value in entry.items():
             if not name.startswith(_PREFIX) or is_bookkeeping(name):
                 continue
@@ -101,6 +105,7 @@ def curves_of_log(
                 continue
             error = _standard_error(name, entry)
             found.setdefault(name, []).append((step, score, proxy, error))
+            noted.setdefault(name, []).append(dict(newest))
     return [
         Curve(
             trace_id=trace_id,
@@ -112,6 +117,9 @@ def curves_of_log(
             stderrs=[error for *_, error in points],
             proxies=[reward for _, _, reward, _ in points],
             losses=losses,
+            signals={
+                signal: [known.get(signal, math.nan) for known in noted[name]] for signal in newest
+            },
             skipped=tuple(skipped.get(name, ())),
         )
         for name, points in found.items()

@@ -12,6 +12,7 @@ from tiny_trainer import EVERY, HACKED, HEALTHY, STDERR, World, tiny_model, trai
 
 from evalstop import Monitor
 from evalstop.client import EvalStopCallback
+from evalstop.client.curve import read_curve
 from evalstop.client.mitigation import lower_learning_rate, roll_back
 from evalstop.client.transformers import load_weights
 from evalstop.config.rules import parse_rule
@@ -39,6 +40,17 @@ def test_a_falling_run_stops_where_the_rule_says(tmp_path, rule):
     assert made.state.global_step == stop_step_of_monitor(HACKED, rule)
     assert callback.stopped_at == made.state.global_step
     assert callback.verdict.best_step == BEST_STEP
+
+
+def test_what_training_logs_beside_the_score_goes_with_it(tmp_path):
+    callback = watched()
+    made = trainer(tmp_path, [World(HEALTHY), callback])
+    made.train()
+    history = made.state.log_history
+    logged = {line["step"]: line["grad_norm"] for line in history if "grad_norm" in line}
+    points = read_curve(tmp_path / f"checkpoint-{made.state.global_step}")
+    assert [point["step"] for point in points] == list(logged)
+    assert [point["signals"] for point in points] == [{"grad_norm": x} for x in logged.values()]
 
 
 def test_a_healthy_run_goes_to_its_end(tmp_path):

@@ -16,6 +16,7 @@ import pytest
 import evalstop.client.reporter as module
 from evalstop.client.reporter import Reporter
 from evalstop.client.wire import Destination
+from evalstop.traces.sources import read_source
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -155,6 +156,20 @@ def test_what_a_server_refuses_goes_into_the_file(server, destination, tmp_path,
     assert reporter.flush(60)
     assert [line["step"] for line in lines(tmp_path)] == [1, 2]
     assert "unknown job" in caplog.text
+
+
+def test_side_signals_travel_as_numbers(destination, tmp_path):
+    reporter = Reporter(destination(""))
+    reporter.report(1, 0.5, signals={"kl": 2, "entropy": float("nan")}, direction="max")
+    reporter.report(2, 0.6, signals={"kl": "high"})
+    reporter.report(3, 0.7, signals={}, direction="max")
+    (first, last) = lines(tmp_path)  # whoever reports nonsense loses that report, with a warning
+    assert first["signals"] == {"kl": 2.0}
+    assert (last["step"], last.get("signals", {})) == (3, {})
+    file = (tmp_path / "evals").rename(tmp_path / "evals.jsonl")
+    (curve,) = read_source(file).curves
+    assert list(curve.scores) == [0.5, 0.7]
+    assert curve.signals["kl"][0] == 2.0
 
 
 def test_without_a_server_the_file_is_what_replay_reads(destination, tmp_path):

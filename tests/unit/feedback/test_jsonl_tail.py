@@ -48,6 +48,11 @@ def test_a_file_may_appear_later(file, tail):
     assert steps(tail) == []
 
 
+def test_side_signals_come_with_a_line(file, tail):
+    file.write_text(line(1, signals={"kl": 2, "note": "x", "b": None}) + line(2, signals=[1]))
+    assert [reading.point.signals for reading in tail.readings()] == [(("kl", 2.0),), ()]
+
+
 def test_half_a_line_waits_for_its_end(file, tail):
     whole = line(1) + line(2)
     for cut in range(1, len(whole)):

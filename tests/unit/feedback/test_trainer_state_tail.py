@@ -211,3 +211,10 @@ def test_without_the_spread_or_the_count_the_error_is_not_known(run, tail, missi
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": [entry]}))
     (reading,) = tail.readings()
     assert reading.point.stderr is None
+
+
+def test_side_signals_are_the_newest_that_training_logged(run, tail):
+    extra = [{"step": 5, "kl": 0.5, "grad_norm": 2.0}, {"step": 8, "objective/kl": 0.7}]
+    run.save({10: 0.5}, extra=extra)
+    (reading,) = tail.readings()
+    assert reading.point.signals == (("grad_norm", 2.0), ("kl", 0.7))

@@ -125,8 +125,39 @@ def test_lower_is_better_is_normalised_at_the_door_and_shown_as_reported(client)
     shown = client.until("a", "stopped_by_policy")
     assert shown["best"] == {"step": 2, "score": 4.0, "checkpoint": None}
     record = client.get("/jobs/a/explain").json()["decisions"][0]
+    assert record["remarks"] == []
     assert record["best"]["score"] == 4.0
     assert "best 4 at step 2" in record["reason"]
+
+
+def test_side_signals_are_explained_and_change_nothing(client):
+    client.submit("a")
+    scores = [0.5, 0.6, 0.55, 0.5]
+    said = [
+        {"step": step, "score": score, "proxy": step / 10, "signals": {"kl": step**2}}
+        for step, score in enumerate(scores, start=1)
+    ]
+    assert client.post("/jobs/a/evals", {"evals": said}).status_code == 200
+    record = client.get("/jobs/a/explain").json()["decisions"][0]
+    reward, kl = record["remarks"]
+    assert reward.startswith("training reward rose from 0.15 to 0.35")
+    assert kl.startswith("KL from the start rose from 2.5 to 12.5 since the best score at step 2")
+    assert record["series"][3]["signals"] == {"kl": 16.0}
+    client.submit("b")
+    client.post("/jobs/b/evals", evals(*scores))
+    bare = client.get("/jobs/b/explain").json()["decisions"][0]
+    for name in ("kind", "statistic", "threshold", "best", "left_out"):
+        assert record[name] == bare[name]
+    assert bare["reason"] == record["reason"].replace(", overoptimised", ", declining")
+
+
+@pytest.mark.parametrize(
+    "signals", [{"kl": "high"}, {"kl": None}, [1.0], {"x" * 1000: 1.0}, {"k": float("nan")}]
+)
+def test_side_signals_that_are_no_numbers_are_refused(client, signals):
+    client.submit("a")
+    report = json.dumps({"evals": [{"step": 1, "score": 0.5, "signals": signals}]})
+    assert client.post("/jobs/a/evals", report.encode()).status_code in {400, 422}
 
 
 def test_repeats_and_idempotency_keys_have_no_second_effect(client):

@@ -126,6 +126,16 @@ def test_every_page_is_whole_and_fetches_nothing_from_elsewhere(console, path):
     assert not re.search(r"<script>|\son[a-z]+=|\sstyle=", answer.text)
 
 
+def test_a_job_shows_what_its_side_signals_did(console):
+    console.submit("a")
+    for step, score in enumerate([0.5, 0.6, 0.55], start=1):
+        evals = [{"step": step, "score": score, "signals": {"kl": step**2, "<b>": step}}]
+        assert console.api.post("/jobs/a/evals", json={"evals": evals}).status_code == 200
+    text = console.operator().get("/ui/jobs/a").text
+    assert "<li>KL from the start rose from 2.5 to 9 since the best score at step 2" in text
+    assert "<li>&lt;b&gt; rose" in text
+
+
 def test_the_live_part_comes_alone_for_the_script(console):
     answer = console.operator().get("/ui/jobs", **{"x-fragment": "live"})
     assert "<h1>Jobs</h1>" in answer.text

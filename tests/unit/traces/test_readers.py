@@ -7,8 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from evalstop.config.rules import parse_rule
 from evalstop.core.errors import ReadError
 from evalstop.core.points import binomial_stderr
+from evalstop.traces.replay import replay
 from evalstop.traces.series import Curve, normalise
 from evalstop.traces.sources import read_source
 
@@ -258,3 +260,28 @@ def test_attempts_epochs_and_replicates_are_told_apart(tmp_path):
 def test_an_unknown_example_is_refused():
     with pytest.raises(ReadError, match="example:all"):
         read_source("example:most")
+
+
+def test_replay_says_what_side_signals_did_and_decides_without_them(tmp_path):
+    log, bare = [], []
+    for step, score in enumerate([0.50, 0.60, 0.55, 0.50, 0.45], start=1):
+        training = {"step": step, "loss": 1.0}
+        log.append(training | {"kl": step**2, "completions/mean_length": 100.0})
+        bare.append(training)
+        for lines in (log, bare):
+            lines.append({"step": step, "eval_accuracy": score})
+    results = []
+    for name, lines in (("with", log), ("without", bare)):
+        path = tmp_path / name / "trainer_state.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps({"log_history": lines}))
+        rule = parse_rule("consecutive:k=2")
+        report = replay(path, rule, metric="eval_accuracy", direction="max", job_type="rlhf")
+        results += report.results
+    told, untold = results
+    (words,) = told.remarks
+    assert words.startswith(
+        "KL from the start rose from 2.5 to 12.5 since the best score at step 2"
+    )
+    assert untold.remarks == ()
+    assert (told.stop_step, told.reason) == (untold.stop_step, untold.reason) == (4, told.reason)
