@@ -107,7 +107,6 @@ class Controller:
         self._thread: threading.Thread | None = None
         self.store_problem = ""
         self.deposed = threading.Event()
-        carry_out.resume(self)
 
     # -- asking
 
@@ -144,8 +143,16 @@ class Controller:
 
     # -- turns
 
+    def resume(self) -> None:
+        """Have carried out what the log promises and no event has acknowledged.
+
+        Errands begin at once, in threads: everything they reach must stand by now.
+        """
+        self._carry_out.resume(self)
+
     def start(self) -> None:
-        """Begin to take turns in a thread of its own."""
+        """Resume, then begin to take turns in a thread of its own."""
+        self.resume()
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 

@@ -98,11 +98,15 @@ class Dispatcher:
             tries += 1
             try:
                 errand.act()
-            except (EvalStopError, OSError) as error:
-                self._trouble[errand.job] = f"{_verb(errand)} ({errand.key}) fails: {error}"
-                _log.warning("%s %s failed: %s", errand.key, _verb(errand), error)
+            except Exception as error:  # noqa: BLE001 -- a job must not hang because of a fault here
+                known = isinstance(error, EvalStopError | OSError)
+                told = str(error) if known else f"{type(error).__name__}: {error}"
+                self._trouble[errand.job] = f"{_verb(errand)} ({errand.key}) fails: {told}"
+                _log.warning(
+                    "%s %s failed: %s", errand.key, _verb(errand), told, exc_info=not known
+                )
                 if isinstance(errand.action, Start) and tries >= START_TRIES:
-                    self.failed[errand.job] = str(error)
+                    self.failed[errand.job] = told
                     return
                 if self._inline:
                     return

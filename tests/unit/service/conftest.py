@@ -38,6 +38,7 @@ class Platform:
         self.controller = Controller(
             store=self.store, policy=self.policy(), clock=self.clock, carry_out=self.carry_out
         )
+        self.controller.resume()
 
     def ask(self, build):
         future = self.controller.ask(build)

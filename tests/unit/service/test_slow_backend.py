@@ -163,3 +163,39 @@ def test_from_report_to_stop_order_and_from_release_to_the_next_start_is_quick(t
     assert min(times["stop", job] - reported[job] for job in jobs[:-1]) < 0.1
     passed_on = [times["start", after] - times["stop", job] for job, after in pairwise(jobs)]
     assert min(passed_on) < 1.0
+
+
+def test_a_fault_of_ours_in_an_errand_is_told_and_tried_again(threaded, caplog):
+    """R30: whatever an errand raises, its job is neither forgotten nor stuck."""
+    start, tries = threaded.backend.start, []
+
+    def faulty(order):
+        tries.append(order.key)
+        if len(tries) < 3:
+            raise NameError(order.key)
+        start(order)
+
+    threaded.backend.start = faulty
+    threaded.submit("a")
+    threaded.until("a", "running")
+    assert len(tries) == 3
+    assert f"NameError: {tries[0]}" in caplog.text
+
+
+def test_nothing_is_carried_out_before_the_controller_is_started(threaded):
+    """R09: what errands reach may not stand yet while the log is being read."""
+    threaded.backend.start = lambda _: time.sleep(600)  # promised, never acknowledged
+    threaded.submit("a")
+    threaded.poller.close()
+    threaded.controller.close()
+    done = []
+    carry_out = BackendCarryOut(threaded.backend, threaded.documents)
+    threaded.backend.start = lambda order: done.append(order.job)
+    controller = Controller(
+        store=threaded.store, policy=threaded.policy(), clock=SystemClock(), carry_out=carry_out
+    )
+    time.sleep(0.2)
+    assert done == []
+    controller.start()
+    eventually(lambda: done == ["a"], 60.0)
+    controller.close()
