@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from evalstop.core.errors import MissingExtraError, ReadError
 from evalstop.core.points import EvalPoint
 from evalstop.traces.rewinds import attempts_of
+from evalstop.traces.wandb_offline import own_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,6 @@ __all__ = ["PREFIX", "WandbPoll"]
 
 PREFIX = "wandb:"
 _STEP = "_step"
-_OWN_STEPS = ("train/global_step", "eval/global_step", "global_step")
 _TIME = "_timestamp"
 _NEVER = -1
 
@@ -106,12 +106,11 @@ class WandbPoll:
 
 def _point(row: dict[str, Any], key: str) -> EvalPoint:
     """Return a row's value at the trainer's own step, where it logs one, else at W&B's."""
-    own = next((row[name] for name in _OWN_STEPS if row.get(name) is not None), row[_STEP])
     try:
         score = float(row[key])  # "NaN" and "Infinity" arrive as text
     except (TypeError, ValueError):
         score = math.nan
-    return EvalPoint(step=int(own), score=score)
+    return EvalPoint(step=own_step(row), score=score)
 
 
 def _public_api() -> Any:  # noqa: ANN401 -- the package's own object

@@ -17,6 +17,7 @@ from evalstop.traces.series import Curve, Loaded
 from evalstop.traces.tables import read_csv, read_parquet
 from evalstop.traces.tensorboard import is_event_file, read_event_folder
 from evalstop.traces.trainer_state import read_trainer_state
+from evalstop.traces.wandb_offline import MAGIC, read_wandb_offline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ __all__ = ["read_source"]
 _STATE = "trainer_state.json"
 _CHECKPOINT = "checkpoint-"
 _TABLES = (".csv", ".parquet", ".jsonl")
+_OFFLINE = ".wandb"
 _PARQUET_MAGIC = b"PAR1"
 _SNIFFED = 4096
 
@@ -68,6 +70,8 @@ def _read_file(path: Path, metric: str | None) -> Loaded:
         return read_parquet(path, metric)
     if is_inspect_log(path):
         return _whole(curves_of_files([path], path, readings_of_log))
+    if start.startswith(MAGIC):
+        return read_wandb_offline([path], metric)
     if is_event_file(path):
         return read_event_folder(path, metric)
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -132,6 +136,12 @@ def _parts(root: Path, files: Sequence[Path], metric: str | None) -> Iterator[_P
         yield _Part([partial(read_trainer_state, s, metric) for s in states], _name(root, run))
     for folder in dict.fromkeys(path.parent for path in files if is_event_file(path)):
         yield _Part([partial(read_event_folder, folder, metric)], _name(root, folder))
+    offline: dict[str, list[Path]] = {}
+    for path in files:
+        if path.suffix == _OFFLINE:
+            offline.setdefault(path.name, []).append(path)
+    for parts in offline.values():  # a resumed run has a folder each time, and one name
+        yield _Part([partial(read_wandb_offline, parts, metric)])
     results = [path for path in files if lm_eval.is_results(path)]
     evaluated = {path.parent for path in results}
     for path in files:
@@ -166,6 +176,7 @@ def _name(root: Path, run: Path) -> str:
 def _nothing_found(root: Path, files: Sequence[Path]) -> ReadError:
     message = (
         f"no runs found among {len(files)} files: expected {_STATE}, *.csv, *.parquet, *.jsonl, "
-        "TensorBoard event files, results_*.json of lm-evaluation-harness or *.eval of inspect_ai"
+        "TensorBoard event files, *.wandb, results_*.json of lm-evaluation-harness or *.eval of "
+        "inspect_ai"
     )
     return ReadError(str(root), message)

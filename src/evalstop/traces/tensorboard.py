@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from importlib import import_module
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import MissingExtraError, ReadError
-from evalstop.traces import openrlhf
-from evalstop.traces.names import canonical
-from evalstop.traces.rewinds import attempts_of, current_branch
-from evalstop.traces.series import Curve, Loaded, SkippedPoint
+from evalstop.traces.scalars import curves_of_scalars
+from evalstop.traces.series import Curve, Loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
 __all__ = [
@@ -26,12 +20,6 @@ __all__ = [
     "scalar_tags",
     "scalars_of",
 ]
-
-_LOSSES = ("train_loss", "loss")
-_REWARDS = (
-    "train_reward", "train_rewards_chosen", "critic_rewards_mean", "train_rollout_reward_mean",
-    "reward",
-)  # fmt: skip
 
 
 def is_event_file(path: Path) -> bool:
@@ -78,54 +66,12 @@ def read_event_folder(folder: Path, metric: str | None = None) -> Loaded:  # noq
 
 
 def curves_of_events(events: Any, *, source: str, trace_id: str) -> list[Curve]:  # noqa: ANN401 -- TensorBoard is untyped
-    """Return one curve a scalar tag, with training loss and reward where the run logged them.
-
-    A resumed run that goes back opens an attempt; of losses and rewards the last attempt's count.
-    """
+    """Return one curve a scalar tag; see `curves_of_scalars`."""
     scalars = {
         tag: [(step, value) for step, value, _ in scalars_of(events, tag)]
         for tag in scalar_tags(events)
     }
-    spelled = {canonical(tag): tag for tag in scalars}
-    losses = _newest(next((scalars[spelled[name]] for name in _LOSSES if name in spelled), []))
-    rewards = _newest(next((scalars[spelled[name]] for name in _REWARDS if name in spelled), []))
-    samples = dict(scalars.get(openrlhf.SAMPLES, ()))
-    return [
-        Curve(
-            trace_id=trace_id,
-            source=source,
-            metric=tag,
-            n_items=_items(tag, scalars, [step for step, _ in points if step >= 0], samples),
-            steps=[step for step, _ in points if step >= 0],
-            scores=[value for step, value in points if step >= 0],
-            attempts=_attempts([step for step, _ in points if step >= 0]),
-            proxies=_at_or_before(rewards, [step for step, _ in points if step >= 0]),
-            losses=[(step, loss) for step, loss in losses if math.isfinite(loss)],
-            skipped=tuple(
-                SkippedPoint(step=step, reason=f"step {step} is negative")
-                for step, _ in points
-                if step < 0
-            ),
-        )
-        for tag, points in scalars.items()
-        if points
-    ]
-
-
-def _items(
-    tag: str, tags: Collection[str], steps: Sequence[int], samples: Mapping[int, float]
-) -> list[int] | None:
-    counts = [openrlhf.prompts_evaluated(tag, tags, samples.get(step)) or 0 for step in steps]
-    return counts if any(counts) else None
-
-
-def _newest(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    return current_branch(points, [step for step, _ in points])
-
-
-def _attempts(steps: Sequence[int]) -> list[int] | None:
-    attempts = attempts_of(steps)
-    return attempts if any(attempts) else None
+    return curves_of_scalars(scalars, source=source, trace_id=trace_id)
 
 
 def scalar_tags(events: Any) -> list[str]:  # noqa: ANN401 -- TensorBoard is untyped
@@ -148,12 +94,3 @@ def scalars_of(events: Any, tag: str) -> list[tuple[int, float, float]]:  # noqa
 def _is_scalar(events: Any, tag: str) -> bool:  # noqa: ANN401 -- TensorBoard is untyped
     plugin = events.SummaryMetadata(tag).plugin_data.plugin_name
     return bool(plugin == "scalars")
-
-
-def _at_or_before(rewards: Sequence[tuple[int, float]], steps: Sequence[int]) -> list[float] | None:
-    """Return the newest reward at or before each step; NaN before the first."""
-    if not rewards:
-        return None
-    ordered = sorted(rewards)
-    places = [bisect_right(ordered, step, key=itemgetter(0)) for step in steps]
-    return [ordered[place - 1][1] if place else math.nan for place in places]

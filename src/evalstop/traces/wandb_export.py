@@ -13,6 +13,7 @@ from evalstop.core.errors import ReadError
 from evalstop.traces.csv_columns import line_of, read_columns
 from evalstop.traces.rewinds import attempts_of
 from evalstop.traces.series import Curve, Loaded
+from evalstop.traces.wandb_offline import OWN_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_wandb_export", "read_wandb_export"]
 
-_STEPS = ("Step", "train/global_step", "eval/global_step", "global_step", "_step")
+_STEPS = ("Step", *OWN_STEPS, "_step")
 _PART = " - "
 _EXTREMES = ("__MIN", "__MAX")
 
