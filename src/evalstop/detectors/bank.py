@@ -79,6 +79,15 @@ class Bank(Struct, frozen=True, kw_only=True):
         logs: NDArray[np.float64] = np.log(answers.sum(axis=-1))
         return logs
 
+    def mixed_one(self, answers: NDArray[np.float64]) -> float:
+        """Return `mixed` of one run, in half the time: answers are (K,), overwritten."""
+        np.maximum(answers, 0.0, out=answers)
+        np.minimum(answers, _CAP, out=answers)
+        np.multiply(answers, answers, out=answers)
+        np.add(answers, self.offset, out=answers)
+        np.exp(answers, out=answers)
+        return math.log(np.add.reduce(answers))
+
     def tamed(self, answers: NDArray[np.float64], freedom: float) -> NDArray[np.float64]:
         """Return answers as they would be with a known error, overwriting ``answers``.
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from evalstop.core.errors import InputError
 from evalstop.core.points import EvalPoint
 from evalstop.detectors.bayes import Bayes
+from evalstop.detectors.lattice import may_be_share
 from evalstop.detectors.prior import LONGEST
 from evalstop.detectors.scan import Scan
 from evalstop.detectors.scan_batch import statistics
@@ -55,8 +56,8 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
     """Judge many curves, each from its start.
 
     `Scan` runs on whole arrays, two million evaluations a second at 20 evaluations a run, and so
-    does `Bayes` where all errors are equal; other rules, and curves with gaps, are stepped one
-    evaluation at a time. The verdicts are the same.
+    does `Bayes` where all errors are equal; other rules, curves with gaps, and shares of items
+    without an error are stepped one evaluation at a time. The verdicts are the same.
 
     Args:
         detector: the rule.
@@ -87,6 +88,7 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
         broken = np.logical_or(resumed, ~np.all(present[:, :1], axis=1))
         with_error = np.logical_and((known | ~present).all(axis=1), ~broken)
         without = np.logical_not(np.logical_or((known & present).any(axis=1), broken))
+        without[without] = ~may_be_share(table[without, :1]).any(axis=1)
         _judge_whole(detector, fleet, with_error, table, errors)
         _judge_whole(detector, fleet, without, table, None)
         stepped = ~(with_error | without)

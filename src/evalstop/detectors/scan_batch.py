@@ -16,9 +16,8 @@ from evalstop.detectors.scatter import (
     LEVELS,
     SLACK,
     SLOPES,
-    TRIMMED,
-    TRIMMED_LAG,
-    TURNS,
+    chance_of_estimate,
+    chance_of_turns,
 )
 
 __all__ = ["statistics"]
@@ -110,8 +109,11 @@ def _excess(scores: Array, reported: Array) -> Array:
     factor = np.ones_like(scores)
     late = slice(FIRST_EXCESS - 1, None)
     trimmed = np.cumsum(turns, axis=1) - np.maximum.accumulate(turns, axis=1)
-    chance = reported[:, late] * (TURNS - TRIMMED / (counts[late] + TRIMMED_LAG))
-    found = trimmed[:, FIRST_EXCESS - 3 :] / (counts[late] - 2) / chance
+    turned = trimmed[:, FIRST_EXCESS - 3 :] / (counts[late] - 2)
+    turned /= [chance_of_turns(count) for count in counts[late]]
+    found = _estimated(scores)[:, late] / [chance_of_estimate(count) for count in counts[late]]
+    np.minimum(found, turned, out=found)
+    found /= reported[:, late]
     np.maximum(1.0, found, out=factor[:, late])
     return factor
 

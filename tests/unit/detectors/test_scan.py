@@ -7,6 +7,7 @@ import pytest
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State
+from evalstop.detectors.fleet import judge
 from evalstop.detectors.scan import Scan, reported_variance
 from evalstop.detectors.scan_batch import statistics
 
@@ -72,10 +73,26 @@ def test_moving_all_scores_changes_nothing():
         assert other.statistic == pytest.approx(one.statistic, abs=1e-6)
 
 
-def test_without_an_error_few_evaluations_raise_nothing_and_say_why():
-    found = verdicts([0.5, 0.6, 0.6, 0.2, 0.2])
-    assert all(verdict.state is State.OK for verdict in found)
-    assert "stderr or n_items" in found[-1].note
+def test_without_an_error_few_evaluations_suspect_a_cliff_and_say_what_to_report():
+    found = verdicts([0.5123, 0.6071, 0.6017, 0.2031, 0.2117])
+    assert [verdict.state for verdict in found[:3]] == [State.OK] * 3
+    assert found[3].state is State.SUSPECT
+    assert not any(verdict.alarm for verdict in found)
+    for words in ("stderr or n_items", "best and the newest checkpoint again"):
+        assert words in found[3].note
+
+
+def test_without_an_error_few_evaluations_of_a_level_curve_are_rarely_suspect():
+    # 3 % after each of the third to the fifth evaluation; and no alarm can be among them.
+    scores = np.random.default_rng(8).standard_normal((3000, 5))
+    states = [[verdict.state for verdict in verdicts(row)] for row in scores]
+    suspects = sum(State.SUSPECT in own for own in states)
+    assert 0.05 <= suspects / 3000 <= 0.10
+    assert not any(State.ALARM in own for own in states)
+
+
+def test_without_an_error_a_curve_that_has_no_scale_is_not_suspect():
+    assert all(v.state is State.OK for v in verdicts([0.5, 0.5, 0.5, 0.4]))
 
 
 def test_without_an_error_a_long_decline_is_found_from_the_curve():
@@ -101,6 +118,45 @@ def test_items_mean_the_binomial_error():
     assert math.sqrt(reported_variance(point)) == pytest.approx(0.02506, abs=1e-4)
     assert reported_variance(EvalPoint(step=0, score=12.0, n_items=398)) == 0.0
     assert verdicts(CLIFF, n_items=600)[-1].alarm
+
+
+# Shares of 500 items, as a trainer prints them: nobody said 500.
+SHARES = [0.588, 0.602, 0.624, 0.618, 0.596, 0.574, 0.502, 0.486, 0.470, 0.458, 0.462, 0.450]
+
+
+def test_items_are_read_off_shares_where_nothing_is_reported():
+    last = verdicts(SHARES)[-1]
+    told = verdicts(SHARES, n_items=500)[-1]
+    assert last.alarm
+    assert "500 items" in last.note
+    assert last.statistic == pytest.approx(told.statistic, rel=0.05)
+
+
+def test_printed_decimals_betray_no_items():
+    # 39/128 printed as 0.305 is no share of 1000.
+    scores = [round(round(128 * share) / 128, 3) for share in SHARES]
+    assert "items" not in verdicts(scores)[-1].note.replace("stderr or n_items", "")
+
+
+def test_items_are_read_off_in_a_batch_as_in_the_stream():
+    table = np.array([SHARES, [score + 1e-4 * math.pi for score in SHARES]])
+    fleet = judge(Scan(), table)
+    for row, found in zip(table, fleet.statistic, strict=True):
+        assert [v.statistic for v in verdicts(row)] == pytest.approx(found.tolist())
+
+
+def test_a_stated_horizon_is_spent_within_it():
+    known, unknown = Scan(horizon=10), Scan()
+    within = [known.thresholds(10, known=k)[-1] for k in (True, False)]
+    assert all(
+        a < b
+        for a, b in zip(
+            within, [unknown.thresholds(10, known=k)[-1] for k in (True, False)], strict=True
+        )
+    )
+    assert known.thresholds(12, known=True)[-1] > unknown.thresholds(12, known=True)[-1]
+    with pytest.raises(SpecError, match="horizon"):
+        Scan(horizon=-1)
 
 
 def test_a_curve_that_turns_more_than_its_error_allows_is_not_believed():

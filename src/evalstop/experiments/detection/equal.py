@@ -26,6 +26,7 @@ __all__ = ["Curves", "EqualRates", "curves", "margins", "odds", "set_equal"]
 
 Array = NDArray[np.float64]
 
+_SILENT = 2
 _RESAMPLES = 1000
 _QUANTILES = (0.025, 0.975)
 
@@ -67,7 +68,7 @@ def curves(world: str, evals: int, sigma: float, *, runs: int, seed: int) -> Cur
     Raises:
         InputError: if the world has no declining runs.
     """
-    generator = np.random.default_rng([seed, evals, round(sigma * 10_000), *world.encode()])
+    generator = np.random.default_rng([seed, evals, round(sigma * 1000), *world.encode()])
     drawn = draw(world, generator, runs, evals)
     if drawn.declining is None:
         msg = f"world {world!r} has no declining runs to find"
@@ -94,7 +95,10 @@ def margins(rule: str, cell: Curves) -> tuple[Array, Array]:
         msg = f"rule {rule!r} needs more than scores: it has no margin on a curve"
         raise InputError(msg)
     fleets = [judge(detector, scores, cell.sigma) for scores in (cell.healthy, cell.declining)]
-    healthy, declining = ((fleet.statistic - fleet.threshold).max(axis=1) for fleet in fleets)
+    # Before the third evaluation no rule says anything, and nothing said is no small evidence.
+    healthy, declining = (
+        (fleet.statistic - fleet.threshold)[:, _SILENT:].max(axis=1) for fleet in fleets
+    )
     return healthy, declining
 
 
