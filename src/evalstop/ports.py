@@ -337,6 +337,8 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True):
         source: where the trainer wrote it.
         bytes: size of its files.
         digest: of its file names, sizes and safetensors headers; equal for equal checkpoints.
+        attempt: which run of the job wrote it, where one went through a step again; 0 for the
+            first.
     """
 
     job: str
@@ -346,13 +348,17 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str = ""
     bytes: int = 0
     digest: str = ""
+    attempt: int = 0
 
 
 class CheckpointStore(Protocol):
     """Custody: holds on to checkpoints that the trainer's own rotation may delete."""
 
-    def pin(self, job: str, step: int, source: str) -> Pin:
+    def pin(self, job: str, step: int, source: str, *, attempt: int = 0) -> Pin:
         """Verify a checkpoint and take it into custody, atomically; twice is once.
+
+        One whose weights were written anew is another checkpoint, of a later attempt at least:
+        it is pinned beside the first (R03).
 
         Raises:
             TornCheckpointError: it is not complete, and so not a checkpoint (yet).

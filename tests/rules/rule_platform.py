@@ -35,8 +35,8 @@ def settings_of(*, slots=200, rules=(), feedback=None, notify=(), **policy):
 class RulePlatform:
     """What a user of the API sees; ``running`` is the platform itself, for what no user sees."""
 
-    def __init__(self, running, url, token):
-        self.running, self.url, self.token = running, url, token
+    def __init__(self, running, url, token, folder):
+        self.running, self.url, self.token, self.folder = running, url, token, folder
         headers = {"Authorization": f"Bearer {token}"}
         self.http = httpx.Client(base_url=f"{url}/api/v1", timeout=30, headers=headers)
 
@@ -85,13 +85,14 @@ def platform_in(folder, settings=None, *, end_jobs=True):
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
-    platform = RulePlatform(running, f"http://127.0.0.1:{listener.getsockname()[1]}", token)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    platform = RulePlatform(running, url, token, folder)
     try:
         yield platform
         if end_jobs:
             living = [job["id"] for job in platform.get("/jobs")["jobs"] if not job["outcome"]]
             for job in living:
-                platform.post(f"/jobs/{job}/stop")
+                platform.http.post(f"/jobs/{job}/stop", content="{}")  # 409: it has just ended
             for job in living:
                 platform.until(job, "ended")
     finally:

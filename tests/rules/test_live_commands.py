@@ -58,8 +58,15 @@ def test_a_jobs_life_from_the_command_line(command, platform, job, tmp_path):
     assert made.keys() >= {"job", "best", "best_saved", "path", "backed"}
     assert (made["best"], made["backed"]) == ({"step": 2, "score": 0.9}, True)
     assert os.path.isdir(made["path"])  # noqa: PTH112 -- a string is what users get
+    best, last = made["path"], "checkpoint-3"
+    assert command("undo", job, "--from", "first")[0] == 2
     code, made, _ = command("undo", job, "--note", "a mistake")
-    assert (code, made["resume_from"]) == (0, made["resume_from"])
+    assert (code, made["resume_from"]) == (0, best)
+    platform.until(job, "running")
+    platform.report(job, 0.6, 0.5, 0.4, first=5, attempt=1)
+    platform.until(job, "stopped_by_policy")
+    code, made, _ = command("undo", job, "--from", "last")
+    assert (code, made["resume_from"].rpartition("/")[2]) == (0, last)
     platform.until(job, "running")
     code, made, _ = command("stop", job)
     assert (code, made["command"]) == (0, "stop")
@@ -158,6 +165,19 @@ def test_a_file_that_is_no_job_is_bad_input(command, tmp_path, text):
     else:
         assert (code, made) == (2, None)
         assert told
+
+
+def test_a_decision_is_explained_offline_in_the_same_bytes(command, platform, job, capsys):
+    """R20: from the log alone; and a job that is not in it is bad input."""
+    platform.submit(job)
+    platform.until(job, "running")
+    platform.report(job, *FALLING)
+    folder = str(platform.folder)
+    assert main(["explain", job, "--offline", "--dir", folder, "--json"]) == 0
+    assert capsys.readouterr().out.encode() == platform.explain(job) + b"\n"
+    code, made, told = command("explain", "nobody", "--offline", "--dir", folder)
+    assert (code, made) == (2, None)
+    assert "no job 'nobody'" in told
 
 
 def test_without_a_server_or_a_token_it_says_what_to_do(monkeypatch, capsys, tmp_path):

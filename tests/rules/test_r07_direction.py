@@ -13,6 +13,7 @@ from evalstop import Monitor, parse_rule
 from evalstop.backends.slurm.optin import parse_comment
 from evalstop.cli import main
 from evalstop.core.errors import InputError
+from evalstop.service.dashboard.views import audit_page
 from evalstop.service.requests import Submission, spec_of
 
 WRONG = st.one_of(st.none(), st.text(max_size=8), st.booleans(), st.integers(), st.floats()).filter(
@@ -106,6 +107,25 @@ def test_a_name_is_a_hint_that_is_told_and_changes_nothing(platform, metric, dir
     shown = platform.get(f"/jobs/{name}")
     assert (shown["direction"], shown["metric"]) == (direction, metric)
     assert shown["warnings"] == answer["warnings"]
+
+
+def test_where_lower_is_better_scores_are_told_as_they_were_reported(platform, job, monkeypatch):
+    """In the job, its record, the console's audit, and what goes to the scheduler's own record."""
+    backend = platform.running.platform.parts.backend
+    notes = []
+    stop = backend.stop
+    monkeypatch.setattr(backend, "stop", lambda order: (notes.append(order.note), stop(order)))
+    platform.submit(job, direction="min", metric="perplexity")
+    platform.until(job, "running")
+    platform.report(job, 5.0, 4.0, 4.5, 5.0)
+    shown = platform.until(job, "stopped_by_policy")
+    record = platform.http.get(f"/jobs/{job}/explain").json()["decisions"][0]
+    audit = audit_page(platform.running.platform)["rows"]
+    (told,) = [row["note"] for row in audit if (row["job"], row["what"]) == (job, "stop")]
+    for words in (shown["stop"]["reason"], record["reason"], notes[0], told):
+        assert "best 4 at step 2" in words
+    assert (shown["best"]["score"], record["best"]["score"]) == (4.0, 4.0)
+    assert platform.get(f"/jobs/{job}/best")["best"]["score"] == 4.0
 
 
 def test_the_environment_and_command_of_a_job_are_its_own(platform, job, tmp_path):

@@ -195,6 +195,7 @@ def explain_offline(folder: Path, job: str) -> bytes:
 
     Raises:
         EvalStopError: if there is no log.
+        InputError: if the job is not in it.
     """
     from evalstop.config.rules import RULES  # noqa: PLC0415 -- needed here alone
     from evalstop.core.events import OperatorCommanded  # noqa: PLC0415 -- same
@@ -212,8 +213,12 @@ def explain_offline(folder: Path, job: str) -> bytes:
         for entry in store.read()
         if isinstance(entry.event, OperatorCommanded) and entry.event.command == "configure"
     ]
+    story = list(store.read_job(job))
+    if not story:
+        message = f"no job {job!r} was ever submitted to the log at {path}: check its id"
+        raise InputError(message)
     alarms = {name: entry.false_alarms for name, entry in RULES.items()}
-    return encode_record(fold(store.read_job(job), job, false_alarms=alarms, policies=policies))
+    return encode_record(fold(story, job, false_alarms=alarms, policies=policies))
 
 
 def best(

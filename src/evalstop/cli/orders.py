@@ -8,6 +8,7 @@ import typer
 
 from evalstop.cli.output import tell, write_json
 from evalstop.cli.remote import DEFAULT_DIR, DEFAULT_URL, Dir, Json, Remote, Url, job_path
+from evalstop.core.errors import InputError
 
 __all__ = ["approve", "freeze", "snooze", "stop", "undo", "unfreeze"]
 
@@ -25,15 +26,21 @@ def _show(answer: Any, words: str, *, as_json: bool) -> None:  # noqa: ANN401 --
 def undo(
     job: Job,
     *,
+    start: Annotated[
+        str, typer.Option("--from", help="best or last: the checkpoint it goes on from.")
+    ] = "best",
     note: Note = "",
     url: Url = DEFAULT_URL,
     folder: Dir = DEFAULT_DIR,
     as_json: Json = False,
 ) -> None:
-    """Reopen a stopped job: it waits again, to go on from its best checkpoint."""
-    answer = Remote(url, folder).post(job_path(job, "/undo"), {"note": note})
-    start = answer["resume_from"] or "the beginning: no checkpoint is kept"
-    _show(answer, f"{job} is {answer['phase']} again, from {start}", as_json=as_json)
+    """Reopen a stopped job: it waits again, to go on from its best checkpoint, or its last."""
+    if start not in {"best", "last"}:
+        message = f"--from must be best or last, but got {start!r}"
+        raise InputError(message)
+    answer = Remote(url, folder).post(job_path(job, "/undo"), {"note": note, "start": start})
+    place = answer["resume_from"] or "the beginning: no checkpoint is kept"
+    _show(answer, f"{job} is {answer['phase']} again, from {place}", as_json=as_json)
 
 
 def snooze(

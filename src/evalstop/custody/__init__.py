@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from evalstop.custody.files import FileCustody
 from evalstop.custody.find import Found, find
-from evalstop.custody.retain import to_keep
+from evalstop.custody.retain import scored_pins, to_keep
 from evalstop.custody.verify import inspect
 
-__all__ = ["FileCustody", "Found", "find", "inspect", "to_keep"]
+__all__ = ["FileCustody", "Found", "find", "inspect", "scored_pins", "to_keep"]

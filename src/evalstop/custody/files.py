@@ -19,7 +19,7 @@ from urllib.parse import quote
 import msgspec
 
 from evalstop.core.errors import TornCheckpointError
-from evalstop.custody.verify import Inspected, files_of, inspect
+from evalstop.custody.verify import WEIGHTS, files_of, inspect
 from evalstop.ports import Pin
 
 if TYPE_CHECKING:
@@ -55,23 +55,39 @@ class FileCustody:
         name = quote(job, safe=" ")
         return self._root / (name if name.strip(".") else f"%{name}")
 
-    def pin(self, job: str, step: int, source: str) -> Pin:
+    def pin(self, job: str, step: int, source: str, *, attempt: int = 0) -> Pin:
         """Verify a checkpoint and take it into custody; twice is once.
 
         A second look at a checkpoint that has grown (a file more) replaces the pin; one that has
-        lost files since does not.
+        lost files since does not. Weights that were written anew are another checkpoint, of a run
+        that went through the step again: it gets a pin, and a higher attempt, of its own.
         """
         origin = Path(source)
         seen = inspect(origin, marker=self._marker)
-        old = [pin for pin in self.pins(job) if (pin.step, pin.name) == (step, origin.name)]
+        known = [pin for pin in self.pins(job) if (pin.step, pin.name) == (step, origin.name)]
+        old = [pin for pin in known if not _written_anew(Path(pin.path), origin)]
         for pin in old:
             if pin.digest == seen.digest or not self._names(pin) <= set(seen.files):
                 return pin
+        if old:
+            attempt = old[-1].attempt
+        elif known:
+            attempt = max(attempt, 1 + max(pin.attempt for pin in known))
         folder = self._folder(job)
         folder.mkdir(exist_ok=True)
         aside = folder / f"{_ASIDE}{secrets.token_hex(8)}"
         try:
-            pin = self._make(aside, origin, job=job, step=step, seen=seen)
+            named = Pin(
+                job=job,
+                step=step,
+                name=origin.name,
+                path="",
+                source=str(origin),
+                bytes=seen.bytes,
+                digest=seen.digest,
+                attempt=attempt,
+            )
+            pin = self._make(aside, origin, named)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
@@ -79,25 +95,17 @@ class FileCustody:
             self.unpin(past)
         return pin
 
-    def _make(self, aside: Path, origin: Path, *, job: str, step: int, seen: Inspected) -> Pin:
+    def _make(self, aside: Path, origin: Path, named: Pin) -> Pin:
         body = aside / origin.name
         for path in files_of(origin):
             target = body if path == origin else body / path.relative_to(origin)
             target.parent.mkdir(parents=True, exist_ok=True)
             self._take(path, target)
         again = inspect(body, marker=self._marker)
-        if again.digest != seen.digest:
+        if again.digest != named.digest:
             raise TornCheckpointError(str(origin), "it changed while it was being pinned")
-        place = aside.parent / f"{step}-{secrets.token_hex(4)}"
-        pin = Pin(
-            job=job,
-            step=step,
-            name=origin.name,
-            path=str(place / origin.name),
-            source=str(origin),
-            bytes=seen.bytes,
-            digest=seen.digest,
-        )
+        place = aside.parent / f"{named.step}-{secrets.token_hex(4)}"
+        pin = msgspec.structs.replace(named, path=str(place / origin.name))
         with (aside / _MARKER).open("wb") as file:
             file.write(msgspec.json.encode(pin))
             file.flush()
@@ -150,7 +158,22 @@ class FileCustody:
         for marker in self._folder(job).glob(f"[0-9]*/{_MARKER}"):
             pin = msgspec.json.decode(marker.read_bytes(), type=Pin)
             found.append(msgspec.structs.replace(pin, path=str(marker.parent / pin.name)))
-        return sorted(found, key=lambda pin: (pin.step, pin.name))
+        return sorted(found, key=lambda pin: (pin.step, pin.name, pin.attempt))
+
+
+def _written_anew(pinned: Path, origin: Path) -> bool:
+    """Whether the trainer wrote weights of a pinned checkpoint again since.
+
+    By size and time: links share both, copies keep both, and a digest of headers does not tell
+    one run's weights from another's.
+    """
+    for path in files_of(pinned):
+        now = origin if path == pinned else origin / path.relative_to(pinned)
+        if path.suffix in WEIGHTS and now.exists():
+            then, there = path.stat(), now.stat()
+            if (then.st_size, then.st_mtime_ns) != (there.st_size, there.st_mtime_ns):
+                return True
+    return False
 
 
 def _sync(folder: Path) -> None:

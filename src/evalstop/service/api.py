@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Path, Query, Request
@@ -69,10 +69,11 @@ class EndIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
 
 
 class OrderIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A person's order; ``for_s`` bounds a snooze."""
+    """A person's order; ``for_s`` bounds a snooze, ``start`` is where an undone job goes on."""
 
     for_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
     note: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    start: Literal["best", "last"] = "best"
 
 
 class TooLargeError(InputError):
@@ -317,7 +318,7 @@ def _orders(platform: Platform, gate: Gate) -> APIRouter:
             one = await _read(request, OrderIn)
             if command == "undo":
                 done = await asyncio.to_thread(
-                    platform.undo, job, actor=principal.name, note=one.note
+                    platform.undo, job, actor=principal.name, note=one.note, start=one.start
                 )
             else:
                 done = await asyncio.to_thread(
@@ -355,7 +356,7 @@ _ORDERS = {
     "stop": "Stop a job now; its best checkpoint is kept.",
     "approve": "Let an advised or announced stop happen now.",
     "snooze": "Hold a job's stops for a while (for_s), or until it ends.",
-    "undo": "Reopen a stopped job from its best checkpoint.",
+    "undo": "Reopen a stopped job from its best checkpoint, or its last.",
     "freeze": "Let no policy stop anything until unfrozen.",
     "unfreeze": "End a freeze.",
 }

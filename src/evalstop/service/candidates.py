@@ -41,7 +41,9 @@ class Candidates:
             watch = None if record is None else watch_of(record.spec)
             if record is None or watch is None or not job.held_gpus:
                 continue
-            for pin in self._store.pins(name):
+            # Of a step that was gone through again, the checkpoint of the last time.
+            pins = {(pin.step, pin.name): pin for pin in self._store.pins(name)}
+            for pin in pins.values():
                 for repeat in range(1 + record.repeats.get(pin.step, 0)):
                     yield Candidate(
                         watch=watch,

@@ -12,6 +12,7 @@ from evalstop.core.errors import BackendError
 from evalstop.core.events import JobEnded, JobStarted
 from evalstop.ports import CanPreempt, CanRequestSave, Launch, Order
 from evalstop.service.dispatch import Dispatcher, Errand
+from evalstop.service.explain import own_words, sign_of_job
 from evalstop.service.reconcile import Difference, Glance, Look, Reconciler
 
 if TYPE_CHECKING:
@@ -147,7 +148,9 @@ class BackendCarryOut:
         )
 
     def _stop(self, key: str, action: Stop) -> None:
-        order = self._ending(key, action.job, action.verdict.reason)
+        assert self._controller is not None
+        sign = sign_of_job(self._controller.ledger.jobs[action.job].spec)
+        order = self._ending(key, action.job, own_words(action.verdict, sign))
         self._before_stop(action, order)
         self._backend.stop(order)
 

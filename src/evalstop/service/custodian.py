@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import EvalStopError, TornCheckpointError
 from evalstop.core.events import CheckpointSaved
-from evalstop.custody import find, inspect, to_keep
+from evalstop.custody import find, inspect, scored_pins, to_keep
 from evalstop.service.carry_out import launch_of
 from evalstop.service.explain import sign_of_job
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Mapping, Sequence
 
     from evalstop.core.events import Event
     from evalstop.custody import Found
@@ -138,11 +138,15 @@ class Custodian:
             self._folders[job] = folder
         return self._folders[job]
 
-    def secure(self, job: str, steps: Collection[int]) -> None:
+    def secure(self, job: str, attempts: Mapping[int, int]) -> None:
         """Take the checkpoints of these steps into custody before their scores are answered.
 
         Whoever reports a score says that its checkpoint is written: it need not settle. So the
         best score that a reporter was ever answered for is backed, whatever happens next.
+
+        Args:
+            job: whose.
+            attempts: the attempt that each step is reported under.
         """
         assert self._controller is not None
         folder = self.folder_of(job)
@@ -150,10 +154,13 @@ class Custodian:
         if folder is None or record is None:
             return
         for found in find(folder):
-            if found.step in steps:
-                self._take(job, record, found, settled=True)
+            if found.step in attempts:
+                self._take(job, record, found, attempt=attempts[found.step])
 
-    def _take(self, job: str, record: JobRecord, found: Found, *, settled: bool = False) -> bool:
+    def _take(
+        self, job: str, record: JobRecord, found: Found, *, attempt: int | None = None
+    ) -> bool:
+        """Take one checkpoint, if it is new and whole; with an attempt it need not settle."""
         with self._taking:
             known = self._known.setdefault(job, {})
             try:
@@ -161,9 +168,10 @@ class Custodian:
                 if known.get(found.name) == state:
                     return False
                 changed_ago = time.time() - inspect(Path(found.path)).changed_at
-                if changed_ago < self._settle_s and not settled:
+                if changed_ago < self._settle_s and attempt is None:
                     return False
-                self._store.pin(job, found.step, found.path)
+                run = max(0, record.newest[0]) if attempt is None else attempt
+                self._store.pin(job, found.step, found.path, attempt=run)
             except (TornCheckpointError, OSError) as error:
                 self._refused[job] = str(error)
                 return False
@@ -188,12 +196,19 @@ class Custodian:
     def let_go(self, job: str, record: JobRecord) -> None:
         """Unpin what is neither best nor last nor waiting for its score."""
         pins = list(self._store.pins(job))
-        always = [best.step for best in record.bests.values()]  # also of earlier eval epochs
+        keys = {(pin.attempt, pin.step) for pin in pins}
+        given = scored_pins(pins, record.scored)
+        always = set()
+        for epoch, best in record.bests.items():  # also of earlier eval epochs
+            of_epoch = scored_pins(pins, record.scores_of[epoch])
+            wanted = (best.attempt, best.step)
+            always |= {key for key, score in of_epoch.items() if score == wanted}
         if record.stop is not None:
-            always.append(record.stop.best_step)
-        keep = to_keep({pin.step for pin in pins}, record.scores, top=self._top, always=always)
+            always |= {key for key in keys if key[1] == record.stop.best_step}
+        scores = {key: record.scored[score] for key, score in given.items()}
+        keep = to_keep(keys, scores, top=self._top, always=always)
         for pin in pins:
-            if pin.step not in keep:
+            if (pin.attempt, pin.step) not in keep:
                 self._store.unpin(pin)
 
     # -- answers
@@ -203,8 +218,8 @@ class Custodian:
         sign = sign_of_job(record.spec)
         best = record.best
         saved = self._best_saved(job, record)
-        step = None if saved is None else saved[0]
-        score = math.nan if step is None else record.scores.get(step, math.nan)
+        attempt, step = (0, None) if saved is None else saved[0]
+        score = math.nan if step is None else record.scored.get((attempt, step), math.nan)
         return {
             "job": job,
             "best": None if best is None else {"step": best.step, "score": sign * best.score},
@@ -212,22 +227,29 @@ class Custodian:
             if step is None
             else {"step": step, "score": sign * score if math.isfinite(score) else None},
             "path": None if saved is None else saved[1],
-            "backed": best is not None and step == best.step,
+            "backed": best is not None and (attempt, step) == (best.attempt, best.step),
         }
 
-    def _best_saved(self, job: str, record: JobRecord) -> tuple[int, str] | None:
+    def last(self, job: str) -> str | None:
+        """Return the verified path of the newest whole checkpoint in custody, None without one."""
+        pins = sorted(self._store.pins(job), key=lambda pin: (pin.attempt, pin.step))
+        return next((pin.path for pin in reversed(pins) if self._whole(pin)), None)
+
+    def _best_saved(self, job: str, record: JobRecord) -> tuple[tuple[int, int], str] | None:
+        """Return (attempt, step) of the best score that has a whole checkpoint, and its path."""
         pins = list(self._store.pins(job))
-        scored = [pin for pin in pins if pin.step in record.scores]
-        for pin in sorted(scored, key=lambda pin: (-record.scores[pin.step], pin.step)):
-            if self._whole(pin):
-                return pin.step, pin.path
+        given = scored_pins(pins, record.scored)
+        by_key = {(pin.attempt, pin.step): pin for pin in pins}
+        for key in sorted(given, key=lambda key: (-record.scored[given[key]], key[1], key[0])):
+            if self._whole(by_key[key]):
+                return given[key], by_key[key].path
         named = None if record.best is None else record.best.checkpoint
         if named and record.best is not None and Path(named).is_absolute():
             try:
                 inspect(Path(named))
             except TornCheckpointError:
                 return None
-            return record.best.step, named
+            return (record.best.attempt, record.best.step), named
         return None
 
     def _whole(self, pin: Pin) -> bool:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from evalstop.core.points import EvalPoint
     from evalstop.ports import Entry
 
-__all__ = ["encode_record", "explain", "sign_of_job"]
+__all__ = ["encode_record", "explain", "own_words", "sign_of_job"]
 
 _SECONDS_AN_HOUR = 3600.0
 
@@ -159,7 +159,7 @@ def _decision(
         "time": time,
         "author": stop.author,
         "rule": stop.rule,
-        "reason": _own_words(verdict, sign),
+        "reason": own_words(verdict, sign),
         "state": verdict.state.value,
         "decline": verdict.kind.value,
         "statistic": _finite(verdict.statistic),
@@ -178,7 +178,7 @@ def _decision(
     }
 
 
-def _own_words(verdict: Verdict, sign: float) -> str:
+def own_words(verdict: Verdict, sign: float) -> str:
     """Return the verdict's sentence in the metric's own sign."""
     return msgspec.structs.replace(verdict, best_score=sign * verdict.best_score).reason
 

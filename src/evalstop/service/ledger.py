@@ -73,6 +73,7 @@ class JobRecord:
         "outcome",
         "pending",
         "repeats",
+        "replicated",
         "reports",
         "saved",
         "scores_of",
@@ -95,7 +96,8 @@ class JobRecord:
         self.saved: dict[int, str] = {}
         self.reports: set[int] = set()
         self.bests: dict[str, EvalPoint] = {}
-        self.scores_of: dict[str, dict[int, float]] = {}
+        self.scores_of: dict[str, dict[tuple[int, int], float]] = {}
+        self.replicated: dict[tuple[str, int, int], int] = {}
         self.epoch = ""
         self.newest = (-1, -1)
         self.stop: Stop | None = None
@@ -116,19 +118,52 @@ class JobRecord:
         return self.bests.get(self.epoch)
 
     @property
-    def scores(self) -> dict[int, float]:
-        """Finite scores of the current eval epoch by step; those of others do not compare (R14)."""
+    def scored(self) -> dict[tuple[int, int], float]:
+        """Finite scores of the current eval epoch by (attempt, step), replicates pooled.
+
+        Those of other epochs do not compare (R14).
+        """
         return self.scores_of.get(self.epoch, {})
 
+    @property
+    def scores(self) -> dict[int, float]:
+        """The same by step: what the newest attempt that came there scored."""
+        return {step: score for (_, step), score in sorted(self.scored.items())}
+
     def score(self, point: EvalPoint) -> None:
-        """Take in a finite score; the epoch of the newest step is the current one."""
-        epoch = point.epoch_key or ""
+        """Take in a finite score; the epoch of the newest step is the current one.
+
+        Replicates of a step are pooled (R15), so that best is not the luckiest of several looks.
+        """
+        epoch, key = point.epoch_key or "", (point.attempt, point.step)
+        scores = self.scores_of.setdefault(epoch, {})
         best = self.bests.get(epoch)
-        if best is None or point.score > best.score:
-            self.bests[epoch] = point
-        self.scores_of.setdefault(epoch, {})[point.step] = point.score
-        if (point.attempt, point.step) >= self.newest:
-            self.newest, self.epoch = (point.attempt, point.step), epoch
+        if key not in scores:
+            scores[key] = point.score
+            if best is None or point.score > best.score:
+                self.bests[epoch] = point
+        else:
+            many = self.replicated.get((epoch, *key), 1)
+            self.replicated[epoch, *key] = many + 1
+            scores[key] += (point.score - scores[key]) / (many + 1)
+            self.bests[epoch] = self._best_of(scores, point, best)
+        if key >= self.newest:
+            self.newest, self.epoch = key, epoch
+
+    @staticmethod
+    def _best_of(
+        scores: Mapping[tuple[int, int], float], point: EvalPoint, best: EvalPoint | None
+    ) -> EvalPoint:
+        """Return the best of an epoch after a step in it was scored once more."""
+        attempt, step = max(scores, key=lambda key: (scores[key], -key[1], -key[0]))
+        names = {(one.attempt, one.step): one.checkpoint for one in (best, point) if one}
+        return msgspec.structs.replace(
+            point,
+            attempt=attempt,
+            step=step,
+            score=scores[attempt, step],
+            checkpoint=names.get((attempt, step)),
+        )
 
 
 class Ledger:
@@ -182,6 +217,7 @@ class Ledger:
             record.starts, record.saved = old.starts, old.saved
             record.launched, record.began = old.launched, old.launched
             record.bests, record.scores_of, record.epoch = old.bests, old.scores_of, old.epoch
+            record.replicated = old.replicated
         self.jobs[event.job.id] = record
 
     def _reported(self, event: EvalReported) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -232,7 +232,7 @@ class Platform:
 
     def secure(self, job: str, reports: Sequence[EvalIn]) -> None:
         """Take the checkpoints of reported steps into custody; before the report is taken in."""
-        self.parts.custodian.secure(job, {report.step for report in reports})
+        self.parts.custodian.secure(job, {report.step: report.attempt for report in reports})
 
     def report(self, job: str, reports: Sequence[EvalIn]) -> Future[list[Entry]]:
         """Take in evaluations of one job; the future is fulfilled when they are durable.
@@ -340,14 +340,17 @@ class Platform:
         entries = self._wait(self.controller.ask(build))
         return {"command": command, "job": job, "actions": msgspec.to_builtins(entries[-1].actions)}
 
-    def undo(self, job: str, *, actor: str, note: str = "") -> dict[str, Any]:
-        """Reopen a stopped job: it waits again, with a fresh streak, to go on from its best.
+    def undo(
+        self, job: str, *, actor: str, note: str = "", start: Literal["best", "last"] = "best"
+    ) -> dict[str, Any]:
+        """Reopen a stopped job: it waits again, with a fresh streak, to go on from ``start``.
 
         Raises:
             UnknownJobError: if there is no such job.
             ConflictError: if it was not stopped, or is still on its way out.
         """
-        resume_from = self.best(job).get("path")
+        best = self.best(job).get("path")
+        resume_from = best if start == "best" else self.parts.custodian.last(job)
 
         def build(situation: Situation) -> Sequence[Event]:
             record = _known(situation.ledger.jobs, job)

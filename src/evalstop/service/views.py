@@ -11,7 +11,7 @@ from evalstop.core.job import Outcome, Phase
 from evalstop.core.points import State
 from evalstop.core.signals import remarks
 from evalstop.service.doubts import blindness, doubts_of, staleness
-from evalstop.service.explain import sign_of_job
+from evalstop.service.explain import own_words, sign_of_job
 
 if TYPE_CHECKING:
     from evalstop.policies.evalstop import Watch
@@ -104,7 +104,7 @@ def _verdict(record: JobRecord, watch: Watch | None, sign: float) -> dict[str, A
     verdict = watch.verdict
     if blind := blindness(record):  # no evaluation was judged: what the rule says is nothing
         verdict = msgspec.structs.replace(verdict, state=State.BLIND, note=blind)
-    words = msgspec.structs.replace(verdict, best_score=sign * verdict.best_score).reason
+    words = own_words(verdict, sign)
     return {
         "state": verdict.state.value,
         "kind": verdict.kind.value,
@@ -140,7 +140,7 @@ def _stop(record: JobRecord) -> dict[str, Any] | None:
         "at": finite(record.stopped_at),
         "author": stop.author,
         "rule": stop.rule,
-        "reason": stop.verdict.reason,
+        "reason": own_words(stop.verdict, sign_of_job(record.spec)),
         "best_step": stop.best_step,
         "best_checkpoint": stop.best_checkpoint,
     }

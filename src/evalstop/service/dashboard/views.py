@@ -9,7 +9,7 @@ from evalstop.core.actions import Stop
 from evalstop.core.events import OperatorCommanded
 from evalstop.core.job import Outcome
 from evalstop.service.dashboard.pictures import Dot, cumulative, curve, sparkline
-from evalstop.service.explain import sign_of_job
+from evalstop.service.explain import own_words, sign_of_job
 from evalstop.service.views import saved_gpu_hours
 
 if TYPE_CHECKING:
@@ -115,11 +115,11 @@ def audit_page(platform: Platform) -> dict[str, Any]:
     after = max(0, platform.controller.sequence - _AUDIT_ENTRIES)
     rows: list[dict[str, Any]] = []
     for entry in platform.parts.store.read(after):
-        rows += _audit_rows(entry)
+        rows += _audit_rows(platform, entry)
     return {"rows": rows[::-1][:_AUDIT_ROWS], "entries": _AUDIT_ENTRIES, "most": _AUDIT_ROWS}
 
 
-def _audit_rows(entry: Entry) -> list[dict[str, Any]]:
+def _audit_rows(platform: Platform, entry: Entry) -> list[dict[str, Any]]:
     event = entry.event
     head = {"sequence": entry.sequence, "at": event.time}
     rows: list[dict[str, Any]] = []
@@ -139,12 +139,16 @@ def _audit_rows(entry: Entry) -> list[dict[str, Any]]:
             "who": action.author,
             "what": "stop",
             "job": action.job,
-            "note": f"{action.rule}: {action.verdict.reason}",
+            "note": f"{action.rule}: {_reason(platform, action)}",
         }
         for action in entry.actions
         if isinstance(action, Stop)
     ]
     return rows
+
+
+def _reason(platform: Platform, stop: Stop) -> str:
+    return own_words(stop.verdict, sign_of_job(platform.record(stop.job).spec))
 
 
 def _row(platform: Platform, job: dict[str, Any]) -> dict[str, Any]:
