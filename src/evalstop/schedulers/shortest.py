@@ -102,7 +102,7 @@ class SrtfEst:
     hears_evals = False
 
     def __init__(self) -> None:
-        self._fill = GreedyFill(falling=True)
+        self._fill = GreedyFill()
         self._tickets: dict[str, int] = {}
         self._next_ticket = 0
 

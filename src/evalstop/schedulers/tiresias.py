@@ -34,7 +34,7 @@ from evalstop.core.events import (
     TimerFired,
 )
 from evalstop.core.job import JobView, Phase
-from evalstop.schedulers.greedy import GreedyFill
+from evalstop.schedulers.queued import QueueFill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ class Tiresias:
         limits: GPU-seconds at which a job leaves queue 0, 1, ...; increasing.
         promote: waiting time over executed time at which a job is promoted; 0: never.
 
-    Cost: that of `evalstop.schedulers.greedy`. A timer is asked for only where a demotion could
+    Cost: that of `evalstop.schedulers.queued`. A timer is asked for only where a demotion could
     let a waiting job in; other demotions are made up for, in order, at the next event.
 
     Raises:
@@ -108,47 +108,54 @@ class Tiresias:
             raise SpecError(msg)
         self._limits = tuple(limits)
         self._promote = promote
-        self._fill = GreedyFill(falling=False)
+        self._fill = QueueFill(keys=2 * len(limits) + 2)
         self._places: dict[str, _Place] = {}
         self._crossings: list[list[_Crossing]] = [[] for _ in limits]
         self._due_at = _NEVER  # no crossing is earlier
         self._awake_at = _NEVER  # the next crossing we are woken at
-        self._stale = False  # whether that may be too late
+        self._stale = False  # whether that may be too late; that jobs leave only makes it early
         self._timers: dict[str, _Place] = {}
         self._ranks = _NOT_STARTED  # goes up: the tail of those who wait, or run
         self._front = 0  # goes down: ahead of those who wait
         self._next_timer = 0
 
-    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
+    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: C901, PLR0912 -- one arm for each fact
         """Give the GPUs to the jobs that have had the least of them."""
-        if isinstance(event, EvalReported):
+        if type(event) is EvalReported:
             return ()
         now = view.now
+        if self._awake_at <= now:
+            self._awake_at = _NEVER
+            self._stale = True
         behind = self._demote_those_due(view) if self._due_at <= now else ()
-        actions: list[Action] = []
-        if isinstance(event, JobStarted):
+        asked: Sequence[Action] = ()
+        if type(event) is JobStarted:
             self._started(self._places[event.job], view.jobs[event.job], now)
             if not behind:
-                return self._wake_for_crossings(actions, now)
-        elif isinstance(event, JobSubmitted):
-            name = event.job.id
-            place = self._places[name] = _Place(name, self._last_rank())
-            self._wait(place, event.job.gpus)
-        elif isinstance(event, JobPreempted):
-            self._preempted(event.job, view, actions)
-        elif isinstance(event, JobEnded):
+                return self._wake_for_crossings(()) if self._stale else ()
+        elif type(event) is JobEnded:
             self._fill.leave(event.job)
             place = self._places.pop(event.job)
             place.start = _NOT_STARTED
-            self._timers.pop(place.timer, None)
-        elif isinstance(event, TimerFired):
-            self._woken(event, view)
-        elif not isinstance(event, CapacityChanged) and not behind:
+            if place.timer:
+                self._set_timer(place, "")
+        elif type(event) is JobSubmitted:
+            name = event.job.id
+            place = self._places[name] = _Place(name, self._last_rank())
+            self._wait(place, event.job.gpus)
+        elif type(event) is TimerFired:
+            if event.token in self._timers:
+                self._promote_at(event.token, view)
+        elif type(event) is JobPreempted:
+            asked = self._preempted(event.job, view)
+        elif type(event) is not CapacityChanged and not behind:
             return ()
-        actions += self._fill.fill(view)
+        actions = self._fill.fill(view)
         if behind:
             self._let_run(behind, actions, view)
-        return self._wake_for_crossings(actions, now)
+        if asked:
+            actions = [*asked, *actions]
+        return self._wake_for_crossings(actions) if self._stale else actions
 
     def level(self, job: str) -> int:
         """Return which queue a job was in when last looked at, from 0."""
@@ -169,12 +176,8 @@ class Tiresias:
         now = view.now
         lowest = self._fill.waiting.lowest()
         behind: list[_Place] = []
-        while True:
-            heap = min(filter(None, self._crossings), key=_first, default=None)
-            self._due_at = _NEVER if heap is None else heap[0][0]
-            if heap is None or self._due_at > now:
-                return behind
-            _, start, _, place = heappop(heap)
+        while due := [heap for heap in self._crossings if heap and heap[0][0] <= now]:
+            _, start, _, place = heappop(min(due))
             if place.start != start:
                 continue  # it left its GPUs before
             job = view.jobs.get(place.job)
@@ -187,6 +190,8 @@ class Tiresias:
                 behind.append(place)
             else:
                 self._run(place, job)
+        self._due_at = min([heap[0][0] for heap in self._crossings if heap], default=_NEVER)
+        return behind
 
     def _let_run(
         self, behind: Sequence[_Place], actions: Sequence[Action], view: ClusterView
@@ -197,16 +202,13 @@ class Tiresias:
             if place.job not in leaving and place.job in view.jobs:
                 self._run(place, view.jobs[place.job])
 
-    def _wake_for_crossings(self, actions: list[Action], now: float) -> Sequence[Action]:
+    def _wake_for_crossings(self, actions: Sequence[Action]) -> Sequence[Action]:
         """Ask to be woken at the next crossing that would put a job behind one that waits."""
-        if self._awake_at <= now:
-            self._awake_at = _NEVER
-        elif not self._stale:
-            return actions  # since then jobs have left at most
-        if not self._fill.waiting.heads:
+        waiting = self._fill.waiting
+        if not waiting.heads:
             return actions
         self._stale = False
-        lowest = self._fill.waiting.lowest()
+        lowest = waiting.lowest()
         time = _NEVER
         for level, heap in enumerate(self._crossings):
             while heap and heap[0][3].start != heap[0][1]:
@@ -215,7 +217,7 @@ class Tiresias:
                 time = heap[0][0]
         if time < self._awake_at:
             self._awake_at = time
-            actions.append(WakeAt(time=time, token=_CROSSING))
+            return [*actions, WakeAt(time=time, token=_CROSSING)]
         return actions
 
     # ---- jobs ----------------------------------------------------------------------------
@@ -227,8 +229,9 @@ class Tiresias:
         self._fill.place((place.key, place.rank, job.id, job.held_gpus))
 
     def _wait(self, place: _Place, gpus: int) -> None:
-        self._fill.waiting.add((place.key, place.rank, place.job, gpus))
-        self._stale = True
+        waiting = self._fill.waiting
+        self._stale = self._stale or place.key < waiting.lowest()
+        waiting.add((place.key, place.rank, place.job, gpus))
 
     def _started(self, place: _Place, job: JobView, now: float) -> None:
         self._run(place, job)
@@ -237,32 +240,37 @@ class Tiresias:
             place.waits_since = math.nan
         if place.timer:
             self._set_timer(place, "")
-        place.start = place.rank
+        place.start = rank = place.rank
         attained = job.gpu_seconds - place.forgiven
         held = job.held_gpus
-        for level in range(place.key // 2, len(self._limits)):
-            time = now + max(0.0, self._limits[level] - attained) / held
-            heappush(self._crossings[level], (time, place.rank, level, place))
-            self._due_at = min(self._due_at, time)
-        self._stale = True
+        limits, crossings = self._limits, self._crossings
+        time = _NEVER
+        for level in range(len(limits) - 1, place.key // 2 - 1, -1):
+            left = limits[level] - attained
+            time = now + left / held if left > 0.0 else now
+            heappush(crossings[level], (time, rank, level, place))
+        self._due_at = min(self._due_at, time)
+        self._stale = self._stale or time < self._awake_at
 
-    def _preempted(self, name: str, view: ClusterView, actions: list[Action]) -> None:
+    def _preempted(self, name: str, view: ClusterView) -> Sequence[Action]:
+        """Let a job wait again; ask for the timer of its promotion where there is one."""
         self._fill.leave(name)
         job, place = view.jobs.get(name), self._places[name]
         place.start = _NOT_STARTED
         if job is None or job.phase is not _WAITING:
-            return
+            return ()
         if not place.key & 1:
             self._front -= 1
             place.key, place.rank = place.key | 1, self._front
         self._wait(place, job.gpus)
         place.waits_since = view.now
-        if self._promote and place.key > 1:
-            executed = (job.gpu_seconds - place.forgiven) / job.gpus
-            left = max(0.0, self._promote * executed - place.waited_s)
-            self._next_timer += 1
-            self._set_timer(place, f"{_PROMOTION}{self._next_timer}")
-            actions.append(WakeAt(time=view.now + left, token=place.timer))
+        if not self._promote or place.key == 1:
+            return ()
+        executed = (job.gpu_seconds - place.forgiven) / job.gpus
+        left = max(0.0, self._promote * executed - place.waited_s)
+        self._next_timer += 1
+        self._set_timer(place, f"{_PROMOTION}{self._next_timer}")
+        return (WakeAt(time=view.now + left, token=place.timer),)
 
     def _set_timer(self, place: _Place, token: str) -> None:
         self._timers.pop(place.timer, None)
@@ -270,11 +278,9 @@ class Tiresias:
         if token:
             self._timers[token] = place
 
-    def _woken(self, event: TimerFired, view: ClusterView) -> None:
-        """Promote the job whose wait has become too long, if that is what the timer was for."""
-        place = self._timers.get(event.token)
-        if place is None:
-            return
+    def _promote_at(self, timer: str, view: ClusterView) -> None:
+        """Promote the job whose wait has become too long."""
+        place = self._timers[timer]
         self._set_timer(place, "")
         job = view.jobs[place.job]
         if job.phase is _WAITING:
@@ -282,7 +288,3 @@ class Tiresias:
             place.forgiven = job.gpu_seconds
             place.waited_s, place.waits_since = 0.0, view.now
             self._wait(place, job.gpus)
-
-
-def _first(heap: list[_Crossing]) -> _Crossing:
-    return heap[0]

@@ -25,6 +25,7 @@ class WaitingJobs:
 
     def __init__(self) -> None:
         self.heads: dict[int, Entry] = {}
+        self._front: Entry | None = None  # the first of all; None: look for it
         self._heaps: dict[int, list[Entry]] = {}  # what is on top waits in truth
         self._live: dict[str, Entry] = {}
 
@@ -43,7 +44,10 @@ class WaitingJobs:
         if heap is None:
             heap = self._heaps[size] = []
         heappush(heap, entry)
-        self.heads[size] = heap[0]
+        if heap[0] is entry:
+            self.heads[size] = entry
+            if self._front is not None and entry < self._front:
+                self._front = entry
 
     def discard(self, job: str) -> None:
         """Let a job wait no longer."""
@@ -55,6 +59,8 @@ class WaitingJobs:
         heap = self._heaps[size]
         if heap[0] is not entry:
             return
+        if entry is self._front:
+            self._front = None
         while heap:
             head = heap[0]
             if live.get(head[2]) is head:
@@ -63,9 +69,20 @@ class WaitingJobs:
             heappop(heap)
         del self.heads[size]
 
+    def front(self) -> Entry:
+        """Return the first of all who wait.
+
+        Raises:
+            ValueError: if nobody waits.
+        """
+        front = self._front
+        if front is None:
+            front = self._front = min(self.heads.values())
+        return front
+
     def lowest(self) -> float:
         """Return the smallest key of a waiting job; infinite if none waits."""
-        return min(self.heads.values())[0] if self.heads else math.inf
+        return self.front()[0] if self.heads else math.inf
 
     def first(self, free: int) -> Entry | None:
         """Return the first job that fits into ``free`` GPUs."""

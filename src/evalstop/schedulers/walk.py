@@ -1,0 +1,99 @@
+"""The greedy walk: who starts and who is preempted, from the first job on that fits.
+
+Walk all jobs, running and waiting, in order of their keys; each whole gang that fits into the
+GPUs left over by those before it gets them. A running job that no longer fits is preempted.
+
+Jobs before the first waiting one that fits keep what they have, so that the walk starts there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from evalstop.core.actions import Action, Preempt, Start
+from evalstop.core.job import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evalstop.core.job import JobView
+    from evalstop.core.policy import ClusterView
+    from evalstop.schedulers.waiting import Entry, WaitingJobs
+
+__all__ = ["PlacedEntry", "displace", "take"]
+
+PlacedEntry: TypeAlias = "tuple[Entry, JobView]"
+"""A running job and its key of now: compares with those who wait, as no two share a number."""
+
+# Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_RUNNING = Phase.RUNNING
+_WAITING = Phase.WAITING
+
+
+def take(entry: Entry, waiting: WaitingJobs, view: ClusterView) -> int:
+    """Let a job wait no longer; return its GPUs, 0 if it does not wait in truth."""
+    waiting.discard(entry[2])
+    job = view.jobs.get(entry[2])
+    return 0 if job is None or job.phase is not _WAITING else entry[3]
+
+
+def displace(
+    tail: Sequence[PlacedEntry], waiting: WaitingJobs, starts: list[Action], view: ClusterView
+) -> Sequence[Action]:
+    """Walk the rest of all jobs in order; return who is to be preempted, and who starts.
+
+    A chosen job whose GPUs are not free yet goes on waiting: the facts of the preemptions bring
+    the next fill.
+
+    Args:
+        tail: the jobs that run or are being preempted, from the first waiting job that fits on.
+        waiting: those who wait.
+        starts: those who start already, beside all who run.
+        view: the cluster as it is before any of this.
+    """
+    free = view.free_gpus
+    for action in starts:
+        assert type(action) is Start
+        free -= action.gpus
+    chosen, preempts = _walk(tail, free, waiting, view)
+    for entry in chosen:
+        size = entry[3]
+        if size <= free:
+            free -= size
+            starts.append(Start(job=entry[2], gpus=size))
+        else:
+            waiting.add(entry)
+    return [*preempts, *starts]
+
+
+def _walk(
+    tail: Sequence[PlacedEntry], spare: int, waiting: WaitingJobs, view: ClusterView
+) -> tuple[list[Entry], list[Action]]:
+    """Return who is chosen to start, in order, and who is to be preempted."""
+    spare += sum([job.held_gpus for _, job in tail])
+    chosen: list[Entry] = []
+    preempts: list[Action] = []
+    found = waiting.first(spare)
+    for entry, job in tail:
+        while found is not None and found < entry:
+            spare -= _choose(found, waiting, view, chosen)
+            found = waiting.first(spare)
+        gpus = job.held_gpus
+        if gpus <= spare:
+            spare -= gpus  # of a job on its way out: it would come back first
+            if found is not None and found[3] > spare:
+                found = waiting.first(spare)  # else it is still the first that fits
+        elif job.phase is _RUNNING:
+            preempts.append(Preempt(job=job.id))
+    while found is not None:
+        spare -= _choose(found, waiting, view, chosen)
+        found = waiting.first(spare)
+    preempts.reverse()  # the last in order leaves first
+    return chosen, preempts
+
+
+def _choose(found: Entry, waiting: WaitingJobs, view: ClusterView, chosen: list[Entry]) -> int:
+    size = take(found, waiting, view)
+    if size:
+        chosen.append(found)
+    return size
