@@ -91,6 +91,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     price_per_gpu_hour: float | None = None
     url: str = ""
     logs: Callable[[str, int], Path] | None = None
+    before_undo: Callable[[str], None] = lambda _: None
     more_troubles: tuple[Callable[[], list[str]], ...] = ()
 
 
@@ -351,6 +352,8 @@ class Platform:
         """
         best = self.best(job).get("path")
         resume_from = best if start == "best" else self.parts.custodian.last(job)
+        if self.record(job).outcome in _REVERSIBLE:
+            self.parts.before_undo(job)
 
         def build(situation: Situation) -> Sequence[Event]:
             record = _known(situation.ledger.jobs, job)

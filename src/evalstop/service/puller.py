@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
 
 from evalstop.core.errors import EvalStopError
 from evalstop.core.events import EvalReported
@@ -23,7 +27,7 @@ from evalstop.service.sources import sources_of
 from evalstop.traces.names import find, unknown_metric
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from evalstop.config.settings import FeedbackSettings
@@ -42,7 +46,11 @@ __all__ = ["Puller", "SourcesOf", "make_puller"]
 
 _log = logging.getLogger(__name__)
 
+BEFORE_UNDO = "before-undo"
+"""Kind of the documents that count what a job's sources held when it was undone."""
+
 _AT_ONCE = 4
+_EMPTY_ANSWERS = 3
 _ANSWER_S = 30.0
 _PATIENCE_S = 2.0
 """Seconds that sources may take to answer when all ends."""
@@ -101,7 +109,36 @@ def make_puller(
             suite=settings.suite,
         )
         shared.append(Evaluator(how, Candidates(controller, pins)))
-    return Puller(controller, of_job, logged_of=logged_of, shared=shared, every_s=settings.every_s)
+    return Puller(
+        controller,
+        of_job,
+        logged_of=logged_of,
+        documents=documents,
+        shared=shared,
+        every_s=settings.every_s,
+    )
+
+
+class Before(Struct):
+    """Reports of a job that are no news, though its sources hold them.
+
+    Attributes:
+        always: identities of reports that never are.
+        times: how often a report is no news yet: so often was it there before an undo.
+    """
+
+    always: set[int] = msgspec.field(default_factory=set)
+    times: Counter[int] = msgspec.field(default_factory=Counter)
+
+    def has(self, identity: int) -> bool:
+        """Return whether a report, met once more, is no news."""
+        if self.times.get(identity, 0):
+            self.times[identity] -= 1
+            return True
+        return identity in self.always
+
+
+_NOTHING = Before()
 
 
 class Puller:
@@ -112,6 +149,7 @@ class Puller:
         sources_of: the sources of one job.
         logged_of: identities of all reports of a job in the log, those before an undo included:
             its files still hold them, and told again they would stop it again.
+        documents: where is kept what a job's sources held when it was undone.
         shared: sources that speak for all jobs: the evaluator, trackers.
         every_s: seconds between polls of each source.
     """
@@ -122,13 +160,16 @@ class Puller:
         sources_of: SourcesOf,
         *,
         logged_of: Callable[[str], set[int]] = lambda _: set(),
+        documents: SnapshotStore | None = None,
         shared: Sequence[FeedbackSource] = (),
         every_s: float = 1.0,
     ) -> None:
         self._controller = controller
         self._sources_of = sources_of
         self._logged_of = logged_of
-        self._logged: dict[str, set[int]] = {}
+        self._documents = documents
+        self._logged: dict[str, Before] = {}
+        self._apart: dict[str, Sequence[FeedbackSource]] = {}
         self._shared = list(shared)
         self._every_s = every_s
         self._of_job: dict[str, Sequence[FeedbackSource]] = {}
@@ -149,7 +190,8 @@ class Puller:
             self._thread.join(timeout=5.0)
         wait(self._under_way.values(), timeout=_PATIENCE_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for source in [*self._shared, *(s for each in self._of_job.values() for s in each)]:
+        of_jobs = [*self._of_job.values(), *self._apart.values()]
+        for source in [*self._shared, *(source for each in of_jobs for source in each)]:
             if not self._is_under_way(source):
                 _close(source)
 
@@ -188,13 +230,43 @@ class Puller:
             ]
         return found
 
+    def set_apart(self, job: str) -> None:
+        """Read what a job's sources hold now, and never tell it: the job is about to be undone.
+
+        What they hold from then on is news, be it the same to the last digit: a run that is
+        repeated from its best checkpoint with its old seeds gives the same scores.
+        """
+        sources = self._sources_of(job)
+        held: Counter[int] = Counter()
+        try:
+            for source in sources:
+                held.update(_drained(source))
+        except Exception as error:  # noqa: BLE001 -- then what the log has is left out, as ever
+            _log.warning("what %s said before its undo cannot be set apart: %s", job, error)
+            return
+        if self._documents is not None:
+            data = msgspec.json.encode([[str(one), count] for one, count in held.items()])
+            self._documents.put(BEFORE_UNDO, job, data)
+        self._apart[job] = sources
+
     def _open(self, job: str) -> Sequence[FeedbackSource]:
         try:
-            self._logged[job] = self._logged_of(job)
+            if job in self._apart:
+                self._logged[job] = Before()
+                return self._apart.pop(job)
+            self._logged[job] = self._before(job)
             return self._sources_of(job)
         except EvalStopError as error:
             self._problems[job, 0] = f"the scores of {job!r} cannot be followed: {error}"
             return ()
+
+    def _before(self, job: str) -> Before:
+        """Return what of a job's sources, read from their beginning, is no news."""
+        kept = None if self._documents is None else self._documents.get(BEFORE_UNDO, job)
+        if kept is None:
+            return Before(always=self._logged_of(job))
+        rows = msgspec.json.decode(kept, type=list[tuple[str, int]])
+        return Before(times=Counter({int(one): count for one, count in rows}))
 
     def _last_look(self, job: str) -> None:
         """Read to the end what a job wrote before it was gone, and let its files go."""
@@ -240,7 +312,7 @@ class Puller:
 
 
 def _facts(
-    readings: Sequence[Reading], situation: Situation, logged: Mapping[str, set[int]]
+    readings: Sequence[Reading], situation: Situation, logged: Mapping[str, Before]
 ) -> list[Event]:
     events: list[Event] = []
     taken: set[tuple[str, int]] = set()
@@ -249,8 +321,8 @@ def _facts(
         if record is None:
             continue
         identity = report_identity(reading.metric, reading.point)
-        known = identity in record.reports or identity in logged.get(reading.job, ())
-        if known or (reading.job, identity) in taken:
+        known = identity in record.reports or (reading.job, identity) in taken
+        if known or logged.get(reading.job, _NOTHING).has(identity):
             continue
         taken.add((reading.job, identity))
         events.append(
@@ -263,6 +335,16 @@ def _facts(
             )
         )
     return events
+
+
+def _drained(source: FeedbackSource) -> Iterator[int]:
+    """Yield the identities of everything that a source holds now; it may answer in pieces."""
+    empty = 0
+    while empty < _EMPTY_ANSWERS:
+        readings = source.readings()
+        empty = 0 if readings else empty + 1
+        for reading in readings:
+            yield report_identity(reading.metric, reading.point)
 
 
 def _close(source: FeedbackSource) -> None:

@@ -268,6 +268,7 @@ def start(
             false_alarms={name: entry.false_alarms for name, entry in RULES.items()},
             price_per_gpu_hour=settings.cluster.price_per_gpu_hour,
             url=url,
+            before_undo=puller.set_apart,
             logs=backend.run_folder if isinstance(backend, LocalBackend) else None,
             more_troubles=(
                 puller.troubles,

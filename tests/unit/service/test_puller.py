@@ -137,43 +137,104 @@ def test_what_a_job_wrote_last_is_read_after_its_end(bench, tmp_path):
     assert not puller._of_job
 
 
-def test_what_a_file_said_before_an_undo_is_not_told_again(bench, tmp_path):
+class Undone:
+    """A job that is stopped by what its file says, and reopened."""
+
+    def __init__(self, bench, path, folder):
+        self.bench, self.platform, self.path, self.folder = bench, bench.platform, path, folder
+        bench.runs("a", evals=str(path))
+        self.platform.controller.start()
+        self.begin()
+        append(path, (1, 0.6), (2, 0.5), (3, 0.4))
+        bench.pull(self.puller)
+        self.look()
+        assert self.platform.phase("a") == "stopped_by_policy"
+        bench.pull(self.puller)
+
+    def begin(self):
+        self.puller = make_puller(
+            FeedbackSettings(),
+            controller=self.platform.controller,
+            documents=self.platform.documents,
+            store=self.platform.store,
+            pins=Pins(),
+            watches={},
+            folder=self.folder,
+        )
+        self.bench.pullers.append(self.puller)
+
+    def restart(self):
+        self.platform.controller.close()
+        self.platform.restart()
+        self.platform.controller.start()
+        self.begin()
+
+    def look(self):
+        self.platform.carry_out.look().result(30)
+        self.platform.carry_out.tidy()
+
+    def reopen(self, *, apart):
+        if apart:
+            self.puller.set_apart("a")
+
+        def build(situation):
+            order = OperatorCommanded(time=situation.now, command="undo", actor="ann", job="a")
+            return [order, JobSubmitted(time=situation.now, job=situation.ledger.jobs["a"].spec)]
+
+        self.platform.controller.ask(build).result(30)
+
+    def run(self, *scores):
+        for _ in range(3):
+            self.look()
+            self.bench.pull(self.puller)
+        append(self.path, *scores)
+        self.bench.pull(self.puller)
+
+    @property
+    def steps(self):
+        return [step for step, _ in self.bench.logged("a")]
+
+
+@pytest.fixture
+def undone(bench, tmp_path):
+    return Undone(bench, tmp_path / "evals.jsonl", tmp_path)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_what_a_file_said_before_an_undo_is_not_told_again(undone, apart, restarted):
     """Told again it would stop the job again, the moment it was reopened."""
-    path = tmp_path / "evals.jsonl"
-    platform = bench.platform
-    bench.runs("a", evals=str(path))
-    platform.controller.start()
-    jobs = platform.controller.ledger.jobs
-    puller = make_puller(
-        FeedbackSettings(),
-        controller=platform.controller,
-        documents=platform.documents,
-        store=platform.store,
-        pins=Pins(),
-        watches={},
-        folder=tmp_path,
-    )
-    bench.pullers.append(puller)
-    append(path, (1, 0.6), (2, 0.5), (3, 0.4))
-    bench.pull(puller)
-    platform.carry_out.look().result(30)
-    platform.carry_out.tidy()
-    assert platform.phase("a") == "stopped_by_policy"
-    bench.pull(puller)
+    undone.reopen(apart=apart)
+    if restarted:
+        undone.restart()
+    undone.run((4, 0.7))
+    assert undone.platform.phase("a") == "running"
+    assert undone.steps == [1, 2, 3, 4]
 
-    def reopen(situation):
-        order = OperatorCommanded(time=situation.now, command="undo", actor="ann", job="a")
-        return [order, JobSubmitted(time=situation.now, job=jobs["a"].spec)]
 
-    platform.controller.ask(reopen).result(30)
-    for _ in range(3):
-        platform.carry_out.look().result(30)
-        platform.carry_out.tidy()
-        bench.pull(puller)
-    append(path, (4, 0.7))
-    bench.pull(puller)
-    assert platform.phase("a") == "running"
-    assert [step for step, _ in bench.logged("a")] == [1, 2, 3, 4]
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_run_repeated_after_an_undo_counts_though_it_gives_the_same_scores(undone, restarted):
+    undone.reopen(apart=True)
+    if restarted:
+        undone.restart()
+    undone.run((2, 0.5), (3, 0.4))
+    assert undone.steps == [1, 2, 3, 2, 3]
+    undone.run((2, 0.5), (3, 0.4))  # the same lines once more are the same reports
+    assert undone.steps == [1, 2, 3, 2, 3]
+
+
+def test_a_run_repeated_into_a_new_file_counts(undone):
+    undone.reopen(apart=True)
+    undone.path.write_text("")
+    undone.run((1, 0.6), (2, 0.5))
+    assert undone.steps == [1, 2, 3, 1, 2]
+
+
+def test_sources_that_cannot_be_read_keep_nobody_from_an_undo(bench, tmp_path):
+    puller = bench.puller(lambda _: [Fails()], documents=bench.platform.documents)
+    bench.runs("a", evals=str(tmp_path / "none"))
+    puller.set_apart("a")
+    assert not puller._apart
 
 
 class Fails:
