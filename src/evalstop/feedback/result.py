@@ -18,6 +18,7 @@ from evalstop.traces.lm_eval import readings_of_file
 from evalstop.traces.names import find, unknown_metric
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 __all__ = ["point_of_run"]
@@ -58,7 +59,7 @@ def point_of_run(
 
 def _of_harness(path: Path, metric: str, step: int) -> EvalPoint:
     readings = {reading.metric: reading for reading in readings_of_file(path, step=step)}
-    spelling = find(metric, readings)
+    spelling = find(metric, readings) or _of_one_task(metric, readings)
     if spelling is None:
         raise InputError(unknown_metric(metric, readings))
     reading = readings[spelling]
@@ -69,6 +70,17 @@ def _of_harness(path: Path, metric: str, step: int) -> EvalPoint:
         n_items=reading.n_items or None,
         epoch_key=reading.epoch_key,
     )
+
+
+def _of_one_task(metric: str, names: Iterable[str]) -> str | None:
+    """Return the one name TASK/METRIC that a bare ``acc`` can mean; None where there are several.
+
+    The harness writes every metric with its task; who runs one task names the metric alone.
+    """
+    bare = [(name.rpartition("/")[2], name) for name in names]
+    wanted = find(metric, [metric_alone for metric_alone, _ in bare])
+    found = [name for metric_alone, name in bare if metric_alone == wanted]
+    return found[0] if len(found) == 1 else None
 
 
 def _of_stdout(out: Path, metric: str, step: int) -> EvalPoint:

@@ -268,17 +268,32 @@ def test_lower_is_better_is_turned(bench):
     assert reading.point.score == -12.5
 
 
-def test_results_of_the_harness_are_read_with_their_error(bench):
+def harness_says(bench, *tasks):
     results = {
-        "results": {"toy": {"alias": "toy", "acc,none": 0.61, "acc_stderr,none": 0.012}},
-        "higher_is_better": {"toy": {"acc": True}},
-        "n-samples": {"toy": {"original": 500, "effective": 500}},
-        "versions": {"toy": 1.0},
-        "n-shot": {"toy": 0},
+        "results": {
+            task: {"alias": task, "acc,none": 0.61, "acc_stderr,none": 0.012} for task in tasks
+        },
+        "higher_is_better": {task: {"acc": True} for task in tasks},
+        "n-samples": {task: {"original": 500, "effective": 500} for task in tasks},
+        "versions": dict.fromkeys(tasks, 1.0),
+        "n-shot": dict.fromkeys(tasks, 0),
         "model_name": "/pins/0a1b",
     }
-    bench.watch = Watch(job="j", metric="toy/acc", direction="max")
     bench.does(f"mkdir $4/m && cat > $4/m/results_2026.json << 'END'\n{json.dumps(results)}\nEND")
+
+
+def test_a_metric_of_several_tasks_has_to_be_named_in_full(bench):
+    bench.watch = Watch(job="j", metric="acc", direction="max")
+    harness_says(bench, "toy", "other")
+    bench.checkpoint(10)
+    bench.fail(tries=3)
+    assert "there are: other/acc, toy/acc" in bench.evaluator.problems["j", 10]
+
+
+@pytest.mark.parametrize("metric", ["toy/acc", "acc"])
+def test_results_of_the_harness_are_read_with_their_error(bench, metric):
+    bench.watch = Watch(job="j", metric=metric, direction="max")
+    harness_says(bench, "toy")
     bench.checkpoint(10)
     (reading,) = bench.collect()
     point = reading.point
