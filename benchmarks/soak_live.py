@@ -39,7 +39,7 @@ from evalstop.config.rules import RULES
 from evalstop.config.settings import make_policy, read_settings
 from evalstop.core.errors import EvalStopError
 from evalstop.service.explain import encode_record, explain
-from evalstop.service.serve import open_store
+from evalstop.service.opening import open_store
 from evalstop.service.snapshot import fold
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))

@@ -42,4 +42,4 @@ lock constraints.txt server postgres tensorboard mlflow dev docs
 lock constraints-ray.txt ray server test
 lock constraints-trl.txt trl lightning lab keras rlhf-code server test
 beside constraints-trl.txt verl==0.9.1 openrlhf==0.11.2
-lock constraints-trackers.txt trackers test
+lock constraints-trackers.txt trackers server test

@@ -15,8 +15,8 @@ from evalstop.config.settings import ClusterSettings, PolicySettings, Settings
 from evalstop.core.errors import InputError
 from evalstop.policies.modes import Mode
 from evalstop.service.api import create_app
+from evalstop.service.assemble import start
 from evalstop.service.requests import Submission
-from evalstop.service.serve import start
 from evalstop.service.tokens import Principal, Scope
 from evalstop.testing.backend import eventually
 

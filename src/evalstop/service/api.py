@@ -7,77 +7,40 @@ may do what is one table, `evalstop.service.access`. Errors are ``{"error": sent
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from evalstop.core.codec import encode
 from evalstop.core.errors import EvalStopError, InputError, StoreError
 from evalstop.service.access import AccessError, Gate, Right
+from evalstop.service.bodies import (
+    CheckpointIn,
+    EndIn,
+    EvalBatch,
+    LossBatch,
+    OrderIn,
+    TooLargeError,
+    body_of,
+    read_body,
+)
 from evalstop.service.controller import BusyError
+from evalstop.service.event_stream import event_stream
 from evalstop.service.platform import ConflictError, Platform, UnknownJobError
-from evalstop.service.requests import EvalIn, LossIn, Submission
+from evalstop.service.requests import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
-    from evalstop.ports import Entry
     from evalstop.service.tokens import Tokens
 
 __all__ = ["create_app"]
 
-T = TypeVar("T")
-
-MOST_BYTES = 8 * 1024 * 1024
-"""A body beyond this is refused."""
-
-MOST_EVALS = 10_000
 _REMEMBERED_KEYS = 10_000
-_QUEUED_EVENTS = 10_000
-_KEEP_ALIVE_S = 15.0
 
 Job = Annotated[str, Path(max_length=128)]
-
-
-class EvalBatch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Evaluations of one job."""
-
-    evals: Annotated[list[EvalIn], msgspec.Meta(min_length=1, max_length=MOST_EVALS)]
-
-
-class LossBatch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Training losses of one job."""
-
-    losses: Annotated[list[LossIn], msgspec.Meta(min_length=1, max_length=MOST_EVALS)]
-
-
-class CheckpointIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A complete checkpoint that evalstop does not see itself."""
-
-    step: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-    checkpoint: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
-
-
-class EndIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The end of a job that somebody else runs; no exit code where none is known."""
-
-    exit_code: Annotated[int, msgspec.Meta(ge=-255, le=255)] | None = None
-
-
-class OrderIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A person's order; ``for_s`` bounds a snooze, ``start`` is where an undone job goes on."""
-
-    for_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None
-    note: Annotated[str, msgspec.Meta(max_length=1000)] = ""
-    start: Literal["best", "last"] = "best"
-
-
-class TooLargeError(InputError):
-    """The body is larger than what is taken in."""
 
 
 def create_app(platform: Platform, tokens: Tokens) -> FastAPI:
@@ -120,45 +83,6 @@ def _answer_with(status: int) -> Callable[[Request, Exception], Awaitable[Respon
     return answer
 
 
-async def _read(request: Request, kind: type[T]) -> T:
-    """Read the body, within bounds.
-
-    Raises:
-        TooLargeError, InputError: as they say.
-    """
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MOST_BYTES:
-            message = f"the body is larger than {MOST_BYTES} bytes: send smaller batches"
-            raise TooLargeError(message)
-    try:
-        return msgspec.json.decode(bytes(body), type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"the body does not fit: {error}"
-        raise InputError(message) from error
-
-
-def _body(kind: type) -> dict[str, Any]:
-    """Return the OpenAPI description of a body."""
-    schema = msgspec.json.schema(kind)
-    definitions = schema.pop("$defs", {})
-
-    def inline(node: Any) -> Any:  # noqa: ANN401 -- a JSON tree
-        if isinstance(node, dict):
-            if "$ref" in node:
-                return inline(definitions[node["$ref"].rpartition("/")[2]])
-            return {name: inline(value) for name, value in node.items()}
-        return [inline(value) for value in node] if isinstance(node, list) else node
-
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": inline(schema)}},
-        }
-    }
-
-
 def _json(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
@@ -183,11 +107,11 @@ def _health(platform: Platform) -> APIRouter:
 def _jobs(platform: Platform, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["jobs"])
 
-    @router.post("/jobs", status_code=201, openapi_extra=_body(Submission))
+    @router.post("/jobs", status_code=201, openapi_extra=body_of(Submission))
     async def submit(request: Request) -> Response:
         """Hand in a job."""
         principal = gate.admit(request, Right.SUBMIT)
-        submission = await _read(request, Submission)
+        submission = await read_body(request, Submission)
         if principal.tenant:
             submission = msgspec.structs.replace(submission, tenant=principal.tenant)
         job = await asyncio.to_thread(platform.submit, submission)
@@ -266,7 +190,7 @@ def _reports(platform: Platform, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["reports"])
     answers = _Answers()
 
-    @router.post("/jobs/{job}/evals", openapi_extra=_body(EvalBatch))
+    @router.post("/jobs/{job}/evals", openapi_extra=body_of(EvalBatch))
     async def evals(request: Request, job: Job) -> Response:
         """Report evaluations; answered when they are durable."""
         gate.admit(request, Right.REPORT, job)
@@ -274,7 +198,7 @@ def _reports(platform: Platform, gate: Gate) -> APIRouter:
         known = answers.get(job, key)
         if known is not None:
             return known
-        batch = await _read(request, EvalBatch)
+        batch = await read_body(request, EvalBatch)
         if platform.has_folder(job):
             await asyncio.to_thread(platform.secure, job, batch.evals)
         entries = await asyncio.wrap_future(platform.report(job, batch.evals))
@@ -282,27 +206,27 @@ def _reports(platform: Platform, gate: Gate) -> APIRouter:
         answers.put(job, key, response)
         return response
 
-    @router.post("/jobs/{job}/losses", openapi_extra=_body(LossBatch))
+    @router.post("/jobs/{job}/losses", openapi_extra=body_of(LossBatch))
     async def losses(request: Request, job: Job) -> Response:
         """Report training losses."""
         gate.admit(request, Right.REPORT, job)
-        batch = await _read(request, LossBatch)
+        batch = await read_body(request, LossBatch)
         entries = await asyncio.wrap_future(platform.report_losses(job, batch.losses))
         return _json({"accepted": len(entries)})
 
-    @router.post("/jobs/{job}/checkpoints", openapi_extra=_body(CheckpointIn))
+    @router.post("/jobs/{job}/checkpoints", openapi_extra=body_of(CheckpointIn))
     async def checkpoints(request: Request, job: Job) -> Response:
         """Report that a complete checkpoint exists."""
         gate.admit(request, Right.REPORT, job)
-        one = await _read(request, CheckpointIn)
+        one = await read_body(request, CheckpointIn)
         await asyncio.to_thread(platform.report_checkpoint, job, one.step, one.checkpoint)
         return _json({"accepted": 1})
 
-    @router.post("/jobs/{job}/ended", openapi_extra=_body(EndIn))
+    @router.post("/jobs/{job}/ended", openapi_extra=body_of(EndIn))
     async def ended(request: Request, job: Job) -> Response:
         """Report that a job is over which another scheduler runs (the command backend)."""
         gate.admit(request, Right.REPORT, job)
-        one = await _read(request, EndIn)
+        one = await read_body(request, EndIn)
         await asyncio.to_thread(platform.ended, job, one.exit_code)
         return _json({"accepted": 1})
 
@@ -315,7 +239,7 @@ def _orders(platform: Platform, gate: Gate) -> APIRouter:
     def route(command: str, *, of_job: bool) -> None:
         async def order(request: Request, job: str = "") -> Response:
             principal = gate.admit(request, Right.ORDER, job)
-            one = await _read(request, OrderIn)
+            one = await read_body(request, OrderIn)
             if command == "undo":
                 done = await asyncio.to_thread(
                     platform.undo, job, actor=principal.name, note=one.note, start=one.start
@@ -344,7 +268,7 @@ def _orders(platform: Platform, gate: Gate) -> APIRouter:
             methods=["POST"],
             name=command,
             description=_ORDERS[command],
-            openapi_extra=_body(OrderIn),
+            openapi_extra=body_of(OrderIn),
         )
 
     for command in _ORDERS:
@@ -387,44 +311,6 @@ def _cluster(platform: Platform, gate: Gate) -> APIRouter:
     async def events(request: Request) -> StreamingResponse:
         """Stream the log as server-sent events, from now on."""
         gate.admit(request, Right.OVERSEE)
-        return StreamingResponse(_stream(platform), media_type="text/event-stream")
+        return StreamingResponse(event_stream(platform), media_type="text/event-stream")
 
     return router
-
-
-async def _stream(platform: Platform) -> AsyncIterator[bytes]:
-    """Yield every entry from now on; a reader that falls behind misses some, and is told."""
-    loop = asyncio.get_running_loop()
-    waiting: asyncio.Queue[Entry | None] = asyncio.Queue(_QUEUED_EVENTS)
-
-    def put(entry: Entry) -> None:
-        if not waiting.full():
-            waiting.put_nowait(entry)
-
-    def heard(entry: Entry) -> None:
-        loop.call_soon_threadsafe(put, entry)
-
-    end = platform.controller.listen(heard)
-    try:
-        yield b": the log from now on\n\n"
-        while True:
-            try:
-                entry = await asyncio.wait_for(waiting.get(), _KEEP_ALIVE_S)
-            except TimeoutError:
-                yield b": still here\n\n"
-                continue
-            if entry is not None:
-                yield sse(entry)
-    finally:
-        end()
-
-
-def sse(entry: Entry) -> bytes:
-    """Return an entry as one server-sent event."""
-    actions = [json.loads(encode(action)) for action in entry.actions]
-    data = {
-        "sequence": entry.sequence,
-        "event": json.loads(encode(entry.event)),
-        "actions": actions,
-    }
-    return b"id: %d\ndata: %s\n\n" % (entry.sequence, msgspec.json.encode(data))

@@ -9,13 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalstop.core.job import Phase
+from evalstop.core.points import State
 from evalstop.traces.names import is_trained_reward, suggested, unknown_metric
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from evalstop.core.job import JobSpec
+    from evalstop.policies.evalstop import Watch
     from evalstop.service.ledger import JobRecord
 
-__all__ = ["blindness", "doubts_of", "staleness"]
+__all__ = ["blindness", "doubts_of", "doubts_of_live", "staleness", "state_of"]
 
 BLIND_AFTER = 3
 """Reports of one other metric, and none of the watched one, after which a job is blind."""
@@ -75,3 +79,19 @@ def staleness(record: JobRecord, now: float) -> str:
         f"stale: no score for {silent_s:.0f} s, the longest pause before was "
         f"{record.longest_gap_s:.0f} s; the job goes on unwatched"
     )
+
+
+def doubts_of_live(records: Iterable[JobRecord], now: float) -> list[str]:
+    """Return which jobs are blind or stale, in sentences."""
+    return [
+        f"job {record.spec.id!r} is {words}"
+        for record in records
+        if record.outcome is None and (words := blindness(record) or staleness(record, now))
+    ]
+
+
+def state_of(record: JobRecord, watch: Watch | None) -> str:
+    """Return what a reporter is told of its job's verdict."""
+    if watch is None:
+        return "unwatched"
+    return State.BLIND.value if blindness(record) else watch.verdict.state.value

@@ -18,23 +18,18 @@ from msgspec import Struct
 
 from evalstop.core.errors import EvalStopError, InputError
 from evalstop.core.events import (
-    CheckpointSaved,
-    EvalReported,
-    Event,
-    JobSubmitted,
-    LossReported,
     OperatorCommanded,
 )
-from evalstop.core.job import JobSpec, Outcome, Phase
-from evalstop.core.points import State
 from evalstop.policies.evalstop import Watch
 from evalstop.ports import Backend, CanHearEnd, CanHold, CanSubmit, EventStore, Order, SnapshotStore
+from evalstop.service import facts
 from evalstop.service.carry_out import LAUNCH, BackendCarryOut, launch_of
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
-from evalstop.service.doubts import blindness, doubts_of, staleness
+from evalstop.service.doubts import doubts_of, doubts_of_live, state_of
 from evalstop.service.explain import encode_record, explain
-from evalstop.service.ledger import key_of, report_identity, with_checkpoint
+from evalstop.service.facts import ConflictError, UnknownJobError
+from evalstop.service.ledger import key_of
 from evalstop.service.requests import (
     EvalIn,
     LossIn,
@@ -48,8 +43,8 @@ from evalstop.service.views import cluster_view, job_view, savings_view
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from evalstop.core.job import JobSpec
     from evalstop.ports import Entry, Launch
-    from evalstop.service.controller import Situation
     from evalstop.service.ledger import JobRecord
 
 __all__ = ["ConflictError", "Platform", "UnknownJobError"]
@@ -64,16 +59,6 @@ LISTED_S = 3.0
 
 ANSWER_S = 30.0
 """Seconds a caller waits for the controller."""
-
-_REVERSIBLE = {Outcome.STOPPED_BY_POLICY, Outcome.CANCELLED}
-
-
-class UnknownJobError(InputError):
-    """No job of this name was ever submitted."""
-
-
-class ConflictError(InputError):
-    """The job is not in a state in which this can be done."""
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -129,9 +114,9 @@ class Platform:
             return self._submit_to(backend, spec, launch)
         with self._submitting:  # a refused namesake must not put its launch in place of the first's
             if job in self.controller.ledger.jobs:
-                raise ConflictError(_namesake(job))
+                raise facts.namesake(job)
             self.parts.documents.put(LAUNCH, job, msgspec.json.encode(launch))
-            self._wait(self.controller.ask(lambda situation: _submitted(situation, spec)))
+            self._wait(self.controller.ask(lambda situation: facts.submission(situation, spec)))
         return job
 
     def _submit_to(self, backend: CanSubmit, spec: JobSpec, launch: Launch) -> str:
@@ -187,7 +172,7 @@ class Platform:
         Raises:
             UnknownJobError: if there is none of this name.
         """
-        return _known(self.controller.ledger.jobs, job)
+        return facts.known(self.controller.ledger.jobs, job)
 
     def job(self, job: str, *, series: bool = True) -> dict[str, Any]:
         """Return one job as plain data."""
@@ -242,29 +227,7 @@ class Platform:
         """
         self.parts.custodian.look_soon(job)
 
-        def build(situation: Situation) -> Sequence[Event]:
-            record = _known(situation.ledger.jobs, job)
-            events: list[Event] = []
-            taken: set[int] = set()
-            for report in reports:
-                metric = report.metric_of(record.spec)
-                point = report.point(record.spec)
-                identity = report_identity(metric, point)
-                if identity in record.reports or identity in taken:
-                    continue
-                taken.add(identity)
-                events.append(
-                    EvalReported(
-                        time=situation.now,
-                        job=job,
-                        point=with_checkpoint(point, record.saved.get(point.step)),
-                        metric=metric,
-                        reported_at=report.reported_at,
-                    )
-                )
-            return events
-
-        return self.controller.ask(build)
+        return self.controller.ask(lambda situation: facts.evaluations(situation, job, reports))
 
     def answer(self, job: str, received: int, entries: Sequence[Entry]) -> dict[str, Any]:
         """Return what a reporter is told: what was new, and whether to stop."""
@@ -276,39 +239,21 @@ class Platform:
             "duplicates": received - len(entries),
             "sequence": entries[-1].sequence if entries else self.controller.sequence,
             "stop": record.stop is not None,
-            "state": _state(record, watch),
+            "state": state_of(record, watch),
             "ended": record.outcome is not None,
         }
 
     def report_losses(self, job: str, losses: Sequence[LossIn]) -> Future[list[Entry]]:
         """Take in training losses of one job."""
-
-        def build(situation: Situation) -> Sequence[Event]:
-            _known(situation.ledger.jobs, job)
-            return [
-                LossReported(
-                    time=situation.now,
-                    job=job,
-                    step=report.step,
-                    loss=report.loss,
-                    throughput=report.throughput,
-                    efficiency=report.efficiency,
-                )
-                for report in losses
-            ]
-
-        return self.controller.ask(build)
+        return self.controller.ask(lambda situation: facts.losses(situation, job, losses))
 
     def report_checkpoint(self, job: str, step: int, checkpoint: str) -> None:
         """Take in that a complete checkpoint exists where evalstop does not look itself."""
-
-        def build(situation: Situation) -> Sequence[Event]:
-            record = _known(situation.ledger.jobs, job)
-            if record.saved.get(step) == checkpoint:
-                return []
-            return [CheckpointSaved(time=situation.now, job=job, step=step, checkpoint=checkpoint)]
-
-        self._wait(self.controller.ask(build))
+        self._wait(
+            self.controller.ask(
+                lambda situation: facts.checkpoint(situation, job, step, checkpoint)
+            )
+        )
 
     # -- people's orders
 
@@ -321,24 +266,13 @@ class Platform:
             UnknownJobError: if there is no such job.
             ConflictError: if it has ended.
         """
-
-        def build(situation: Situation) -> Sequence[Event]:
-            if job and _known(situation.ledger.jobs, job).outcome is not None:
-                message = f"job {job!r} has ended: there is nothing to {command}"
-                raise ConflictError(message)
-            until = None if for_s is None else situation.now + for_s
-            return [
-                OperatorCommanded(
-                    time=situation.now,
-                    command=command,
-                    actor=actor,
-                    job=job,
-                    until=until,
-                    note=note,
+        entries = self._wait(
+            self.controller.ask(
+                lambda situation: facts.order(
+                    situation, command, actor=actor, job=job, for_s=for_s, note=note
                 )
-            ]
-
-        entries = self._wait(self.controller.ask(build))
+            )
+        )
         return {"command": command, "job": job, "actions": msgspec.to_builtins(entries[-1].actions)}
 
     def undo(
@@ -352,26 +286,18 @@ class Platform:
         """
         best = self.best(job).get("path")
         resume_from = best if start == "best" else self.parts.custodian.last(job)
-        if self.record(job).outcome in _REVERSIBLE:
+        if self.record(job).outcome in facts.REVERSIBLE:
             self.parts.before_undo(job)
-
-        def build(situation: Situation) -> Sequence[Event]:
-            record = _known(situation.ledger.jobs, job)
-            if record.outcome not in _REVERSIBLE:
-                state = record.outcome.value if record.outcome else _phase(situation, job)
-                message = f"job {job!r} is {state}: only a job that was stopped can be reopened"
-                raise ConflictError(message)
-            order = OperatorCommanded(
-                time=situation.now, command="undo", actor=actor, job=job, note=note
-            )
-            return [order, JobSubmitted(time=situation.now, job=record.spec)]
-
         launch = launch_of(self.parts.documents, job)
         if launch is not None and resume_from:
             environment = launch.environment | {"EVALSTOP_RESUME_FROM": str(resume_from)}
             launch = msgspec.structs.replace(launch, environment=environment)
             self.parts.documents.put(LAUNCH, job, msgspec.json.encode(launch))
-        entries = self._wait(self.controller.ask(build))
+        entries = self._wait(
+            self.controller.ask(
+                lambda situation: facts.undo(situation, job, actor=actor, note=note)
+            )
+        )
         backend = self.parts.backend
         if isinstance(backend, CanHold):  # what was stopped reversibly is still in its queue
             key = key_of(entries[0].sequence, 0)
@@ -443,18 +369,11 @@ class Platform:
         for name, watch in list(self.parts.watches.items()):
             if watch.unwatched:
                 found.append(f"job {name!r} is not watched: {watch.unwatched}")
-        found += self._doubts()
+        records = list(self.controller.ledger.jobs.values())
+        found += doubts_of_live(records, self.controller.now())
         for more in (self.parts.custodian.troubles, *self.parts.more_troubles):
             found += more()
         return found
-
-    def _doubts(self) -> list[str]:
-        now = self.controller.now()
-        return [
-            f"job {record.spec.id!r} is {words}"
-            for record in list(self.controller.ledger.jobs.values())
-            if record.outcome is None and (words := blindness(record) or staleness(record, now))
-        ]
 
     def ready(self) -> bool:
         """Return whether reports are taken in now."""
@@ -471,35 +390,3 @@ class Platform:
                 message = f"job {job!r} is {shown['phase']} after {within_s:g} s, not in {phases}"
                 raise EvalStopError(message)
             time.sleep(0.02)
-
-
-def _namesake(job: str) -> str:
-    return f"a job {job!r} is known already: choose another id"
-
-
-def _submitted(situation: Situation, spec: JobSpec) -> Sequence[Event]:
-    if spec.id in situation.ledger.jobs:
-        raise ConflictError(_namesake(spec.id))
-    total = situation.view.total_gpus
-    if spec.gpus > total:
-        message = f"job {spec.id!r} asks for {spec.gpus} GPUs, the cluster has {total}"
-        raise InputError(message)
-    return [JobSubmitted(time=situation.now, job=spec)]
-
-
-def _known(jobs: Mapping[str, JobRecord], job: str) -> JobRecord:
-    record = jobs.get(job)
-    if record is None:
-        message = f"no job {job!r} was ever submitted here: submit it first, or check its id"
-        raise UnknownJobError(message)
-    return record
-
-
-def _state(record: JobRecord, watch: Watch | None) -> str:
-    if watch is None:
-        return "unwatched"
-    return State.BLIND.value if blindness(record) else watch.verdict.state.value
-
-
-def _phase(situation: Situation, job: str) -> Phase:
-    return situation.view.jobs[job].phase

@@ -11,8 +11,8 @@ from evalstop.config.settings import (
     Settings,
 )
 from evalstop.policies.modes import Mode
+from evalstop.service.assemble import start
 from evalstop.service.requests import EvalIn, Submission
-from evalstop.service.serve import start
 
 
 def test_a_declining_job_is_stopped_and_its_gpus_start_the_next_one(cluster, tmp_path):

@@ -14,8 +14,8 @@ from evalstop.client.wire import Destination
 from evalstop.config.settings import ClusterSettings, PolicySettings, Settings
 from evalstop.policies.modes import Mode
 from evalstop.service.api import create_app
+from evalstop.service.assemble import start
 from evalstop.service.requests import Submission
-from evalstop.service.serve import start
 
 SETTINGS = Settings(
     cluster=ClusterSettings(slots=2, scheduler="fifo", poll_s=0.02),

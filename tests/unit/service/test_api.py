@@ -16,8 +16,9 @@ import uvicorn
 
 from evalstop.config.settings import ClusterSettings, CustodySettings, PolicySettings, Settings
 from evalstop.policies.modes import Mode
-from evalstop.service.api import MOST_BYTES, create_app
-from evalstop.service.serve import start
+from evalstop.service.api import create_app
+from evalstop.service.assemble import start
+from evalstop.service.bodies import MOST_BYTES
 from evalstop.service.tokens import Principal, Scope
 from evalstop.testing.custody import write_checkpoint
 

@@ -7,9 +7,9 @@ import pytest
 from evalstop.config.settings import BackendName, ClusterSettings, PolicySettings, Settings
 from evalstop.core.errors import InputError
 from evalstop.policies.modes import Mode
+from evalstop.service.assemble import start
 from evalstop.service.platform import ConflictError
 from evalstop.service.requests import EvalIn, Submission
-from evalstop.service.serve import start
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from test_api import SETTINGS, served
 
 from evalstop.service.api import create_app
+from evalstop.service.assemble import start
 from evalstop.service.dashboard import add_dashboard
 from evalstop.service.dashboard.pictures import Dot, cumulative, curve, sparkline
-from evalstop.service.serve import start
 from evalstop.service.tokens import Principal, Scope
 
 PAGES = ["/ui/", "/ui/jobs", "/ui/savings", "/ui/policies", "/ui/audit"]

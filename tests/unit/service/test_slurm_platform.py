@@ -11,8 +11,8 @@ import pytest
 from evalstop.backends.slurm.records import END, FIELDS, SEPARATOR
 from evalstop.config.settings import BackendName, ClusterSettings, PolicySettings, Settings
 from evalstop.policies.modes import Mode
+from evalstop.service.assemble import start
 from evalstop.service.requests import EvalIn, Submission
-from evalstop.service.serve import start
 from evalstop.service.tokens import Scope
 from evalstop.testing.backend import eventually
 
