@@ -169,6 +169,8 @@ class CustodySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     Attributes:
         top: how many of a job's best to keep, beside its last.
+        unscored: how many of the newest that have no score yet to keep: more, where evaluations
+            lag behind the saves.
         copy: copy instead of linking, for trainers that overwrite files in place.
         marker: a file that trainers write last; empty for none.
         every_s: seconds between looks at a job's folder.
@@ -177,6 +179,7 @@ class CustodySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     top: Annotated[int, Meta(ge=1)] = 1
+    unscored: Annotated[int, Meta(ge=1)] = 3
     copy: bool = False
     marker: str = ""
     every_s: Annotated[float, Meta(gt=0)] = 1.0

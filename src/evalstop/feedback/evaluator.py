@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -38,6 +39,9 @@ __all__ = ["Candidate", "Evaluator", "EvaluatorSettings"]
 
 _PLACES = ("checkpoint", "step", "job", "out", "seed")
 _FIRST_PAUSE_S = 10.0
+_ENDS = re.compile(r"[\r\n]+")
+_PROGRESS = re.compile(r"\d+%\|.*\| *\d+/\d+ \[")
+"""What tqdm draws, often over the last line of a traceback."""
 
 
 class EvaluatorSettings(Struct, frozen=True, kw_only=True):
@@ -157,6 +161,11 @@ class Evaluator:
     def under_way(self) -> int:
         """Return how many evaluations run."""
         return len(self._running)
+
+    def in_use(self, job: str) -> set[int]:
+        """Return the steps of a job whose checkpoints are being evaluated now."""
+        running = list(self._running.values())
+        return {one.candidate.step for one in running if one.candidate.watch.job == job}
 
     def close(self) -> None:
         """End what runs; it is begun again after a restart."""
@@ -349,5 +358,7 @@ def _end_leftover(kept: _Kept) -> None:
 
 
 def _last_line(path: Path) -> str:
-    lines = path.read_bytes()[-4096:].decode(errors="replace").split("\n")
-    return next((line.strip()[-300:] for line in reversed(lines) if line.strip()), "no words")
+    words = path.read_bytes()[-4096:].decode(errors="replace")
+    lines = [line.strip()[-300:] for line in _ENDS.split(words) if line.strip()]
+    said = [line for line in lines if not _PROGRESS.search(line)]
+    return next(reversed(said or lines), "no words")

@@ -117,6 +117,7 @@ def start(
     opened = _open(settings, folder, url)
     core = _recover(opened)
     sides = _surround(opened, core, config=config, read=read)
+    core.custodian.keep_in_use(sides.puller.in_use)
     platform = Platform(_parts(opened, core, sides))
     core.controller.start()
     platform.configured(words_of(settings))
@@ -188,6 +189,7 @@ def _recover(opened: _Opened) -> _Core:
         every_s=settings.custody.every_s,
         settle_s=settings.custody.settle_s,
         top=settings.custody.top,
+        unscored=settings.custody.unscored,
     )
     last_save = LastSave(
         opened.backend,

@@ -16,7 +16,7 @@ from evalstop.service.carry_out import launch_of
 from evalstop.service.explain import sign_of_job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from evalstop.core.events import Event
     from evalstop.custody import Found
@@ -40,6 +40,7 @@ class Custodian:
         every_s: seconds between looks at each job.
         settle_s: a checkpoint that changed less than this long ago may still be growing.
         top: how many of a job's best to keep, beside its last.
+        unscored: how many of the newest that have no score yet to keep.
     """
 
     def __init__(
@@ -50,12 +51,15 @@ class Custodian:
         every_s: float = 1.0,
         settle_s: float = 1.0,
         top: int = 1,
+        unscored: int = 3,
     ) -> None:
         self._store = store
         self._documents = documents
         self._every_s = every_s
         self._settle_s = settle_s
         self._top = top
+        self._unscored = unscored
+        self._in_use: Callable[[str], Collection[int]] = lambda _: ()
         self._controller: Controller | None = None
         self._folders: dict[str, Path | None] = {}
         self._known: dict[str, dict[str, tuple[float, ...]]] = {}
@@ -69,6 +73,10 @@ class Custodian:
     def attach(self, controller: Controller) -> None:
         """Name the controller that facts go to."""
         self._controller = controller
+
+    def keep_in_use(self, in_use: Callable[[str], Collection[int]]) -> None:
+        """Never let go of the steps that ``in_use`` names: somebody reads them now."""
+        self._in_use = in_use
 
     def start(self) -> None:
         """Begin to look."""
@@ -205,8 +213,10 @@ class Custodian:
             always |= {key for key, score in of_epoch.items() if score == wanted}
         if record.stop is not None:
             always |= {key for key in keys if key[1] == record.stop.best_step}
+        in_use = set(self._in_use(job))
+        always |= {key for key in keys if key[1] in in_use}
         scores = {key: record.scored[score] for key, score in given.items()}
-        keep = to_keep(keys, scores, top=self._top, always=always)
+        keep = to_keep(keys, scores, top=self._top, unscored=self._unscored, always=always)
         for pin in pins:
             if (pin.attempt, pin.step) not in keep:
                 self._store.unpin(pin)

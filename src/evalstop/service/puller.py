@@ -220,6 +220,11 @@ class Puller:
         for future in list(self._under_way.values()):
             future.result(timeout)
 
+    def in_use(self, job: str) -> set[int]:
+        """Return the steps of a job whose checkpoints a source reads now: custody keeps them."""
+        asked = (getattr(source, "in_use", None) for source in self._shared)
+        return set().union(*(in_use(job) for in_use in asked if in_use is not None))
+
     def troubles(self) -> list[str]:
         """Return what could not be read or found, in sentences."""
         found = [sentence for sentence in self._problems.values() if sentence]

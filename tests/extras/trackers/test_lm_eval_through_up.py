@@ -37,6 +37,7 @@ output_type: multiple_choice
 doc_to_text: "{{{{q}}}}"
 doc_to_choice: "{{{{choices}}}}"
 doc_to_target: a
+target_delimiter: ""
 metric_list:
   - metric: acc
     aggregation: mean
@@ -59,13 +60,13 @@ while not os.path.exists("over"):
 HF_JOB = """
 import os, sys, time
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 torch.manual_seed(0)
 torch.set_num_threads(1)
 words = ["<eos>"] + [f"{i}+1=" for i in range(20)] + ["1", "2"]
 plain = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<eos>"))
-plain.pre_tokenizer = pre_tokenizers.Split(r"(?<==)", "isolated")
+plain.pre_tokenizer = pre_tokenizers.Split(Regex("="), "merged_with_previous")
 tokens = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="<eos>", unk_token="<eos>")
 config = GPT2Config(vocab_size=len(words), n_positions=16, n_embd=32, n_layer=1, n_head=2,
                     bos_token_id=0, eos_token_id=0)
@@ -120,7 +121,7 @@ warn_s = 0
 save_s = 0
 [custody]
 settle_s = 0.1
-top = 10
+unscored = 10
 [feedback]
 every_s = 0.2
 evaluate = '''{evaluate}'''

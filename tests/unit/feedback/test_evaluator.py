@@ -357,3 +357,20 @@ def test_odd_values_stay_one_argument(tmp_path):
     assert reading.point.score == 3
     assert reading.point.eval_id == f"--at={odd}"
     assert odd.name == reading.point.checkpoint
+
+
+def test_what_is_being_evaluated_is_known(bench):
+    bench.does("sleep 300")
+    bench.checkpoint(10)
+    assert bench.evaluator.in_use(bench.watch.job) == set()
+    bench.evaluator.readings()
+    assert bench.evaluator.in_use(bench.watch.job) == {10}
+    assert bench.evaluator.in_use("other") == set()
+    bench.evaluator.close()
+
+
+def test_a_failure_is_told_in_its_own_words_not_by_a_progress_bar(bench):
+    bench.does(r"printf 'ValueError: no such task\n\r 40%%|##  | 4/10 [00:01<00:02]' >&2; exit 1")
+    bench.checkpoint(10)
+    bench.fail(tries=3)
+    assert "ValueError: no such task" in bench.evaluator.problems[bench.watch.job, 10]
