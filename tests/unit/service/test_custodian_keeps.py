@@ -31,9 +31,9 @@ def kept(platform, tmp_path):
             write_checkpoint(tmp_path / "out", step)
             custodian.look("a")
         platform.controller.close()
-        record = platform.controller.ledger.jobs["a"]
-        record.scores.update({1: 0.9, 2: 0.1, 3: 0.2})
-        custodian.let_go("a", record)
+        for step, score in ((1, 0.9), (2, 0.1), (3, 0.2)):
+            platform.report("a", step, score)
+        custodian.let_go("a", platform.controller.ledger.jobs["a"])
         return [pin.step for pin in store.pins("a")]
 
     return keep
