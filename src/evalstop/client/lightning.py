@@ -14,13 +14,13 @@ training goes on, visibly unwatched (R30).
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.callbacks import Callback
 
 from evalstop.client.curve import CurvePoint
+from evalstop.client.notices import Notices
 from evalstop.config.rules import parse_rule
 from evalstop.core.points import Verdict
 from evalstop.detectors.monitor import Monitor, sign_of
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from evalstop.detectors.monitor import Direction
 
 __all__ = ["EvalStopLightning"]
-
-_logger = logging.getLogger("evalstop.client")
 
 _VERSION = 1
 _FITTING = "fit"
@@ -77,7 +75,7 @@ class EvalStopLightning(Callback):  # type: ignore[misc] # lightning's types are
         self._job_type = job_type
         self._points: list[CurvePoint] = []
         self._monitor: Monitor | None = None
-        self._warned: set[str] = set()
+        self._notices = Notices()
         self.verdict = Verdict()
         self.stopped_at: int | None = None
 
@@ -90,7 +88,7 @@ class EvalStopLightning(Callback):  # type: ignore[misc] # lightning's types are
             try:
                 alarmed = self._judge(trainer)
             except Exception as error:  # noqa: BLE001 -- fail open
-                self._warn("unwatched", f"unwatched: {type(error).__name__}: {error}")
+                self._notices.unwatched(error)
         if not trainer.strategy.broadcast(alarmed, src=0):
             return
         if self.stopped_at is None:
@@ -117,7 +115,7 @@ class EvalStopLightning(Callback):  # type: ignore[misc] # lightning's types are
         metrics: Mapping[str, Any] = trainer.callback_metrics
         if self._metric not in metrics:
             names = ", ".join(sorted(metrics)) or "none"
-            self._warn("blind", f"{self._metric!r} was not logged; there is: {names}")
+            self._notices.warn("blind", f"{self._metric!r} was not logged; there is: {names}")
             return False
         if self._monitor is None:
             self._monitor = Monitor(self._rule, direction=self._direction, job_type=self._job_type)
@@ -134,13 +132,8 @@ class EvalStopLightning(Callback):  # type: ignore[misc] # lightning's types are
         self._points.append(point)
         self.verdict = self._monitor.update(**point)
         if self.verdict.alarm:
-            self._warn("stop", f"stopping at step {point['step']}: {self.verdict.reason}")
+            self._notices.warn("stop", f"stopping at step {point['step']}: {self.verdict.reason}")
         return self.verdict.alarm
-
-    def _warn(self, kind: str, message: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            _logger.warning("evalstop: %s", message)
 
 
 def _number(metrics: Mapping[str, Any], name: str | None) -> float | None:

@@ -24,6 +24,7 @@ from transformers import TrainerCallback
 
 from evalstop.client.curve import CurvePoint, read_curve, write_curve
 from evalstop.client.mitigation import Suspicion
+from evalstop.client.notices import Notices
 from evalstop.client.pins import Pins
 from evalstop.client.reporter import Reporter
 from evalstop.client.watched import (
@@ -123,7 +124,7 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
         self._points: dict[int, CurvePoint] = {}
         self._missing = 0
         self._suspected = False
-        self._warned: set[str] = set()
+        self._notices = Notices()
         self.verdict = Verdict()
         self.stopped_at: int | None = None
 
@@ -141,7 +142,7 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
                 if self.verdict.alarm and not self._server_decides and not self._undo:
                     decision = _Decision.STOP
             except Exception as error:  # noqa: BLE001 -- fail open
-                self._unwatched(error)
+                self._notices.unwatched(error)
         self._carry_out(decision, args, state, control, {})
 
     def on_evaluate(
@@ -158,7 +159,7 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
             try:
                 decision = self._judge(args, state, metrics)
             except Exception as error:  # noqa: BLE001 -- fail open
-                self._unwatched(error)
+                self._notices.unwatched(error)
         self._carry_out(decision, args, state, control, given)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: object) -> None:  # noqa: ANN401 -- transformers ships no types
@@ -178,9 +179,9 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
         try:
             write_curve(checkpoint, self._points.values())
             if self._pins is not None and not self._pins.saved(step, checkpoint):
-                self._warn("unbacked", f"checkpoint-{step} is not whole and was not pinned")
+                self._notices.warn("unbacked", f"checkpoint-{step} is not whole and was not pinned")
         except Exception as error:  # noqa: BLE001 -- fail open
-            self._unwatched(error)
+            self._notices.unwatched(error)
 
     def on_train_end(self, _args: Any, state: Any, _control: Any, **_: object) -> None:  # noqa: ANN401 -- transformers ships no types
         """Say where the best checkpoint lies, and see reports off."""
@@ -228,7 +229,7 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
             return _Decision.GO_ON
         self._missing = 0
         if trained_reward(name, metrics, getattr(args, "reward_weights", None)):
-            self._warn(
+            self._notices.warn(
                 "trained",
                 f"{name} is the reward that training maximises: it keeps rising while true "
                 "quality falls. Watch a held-out metric instead (docs/how-to/trl.md)",
@@ -294,7 +295,9 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
             try:
                 self._on_suspect(suspicion)
             except Exception as error:  # noqa: BLE001 -- fail open
-                self._warn("mitigation", f"on_suspect failed: {type(error).__name__}: {error}")
+                self._notices.warn(
+                    "mitigation", f"on_suspect failed: {type(error).__name__}: {error}"
+                )
         self._suspected = agreed == _Decision.SUSPECT
         if agreed != _Decision.STOP or self.stopped_at is not None:
             return
@@ -302,30 +305,19 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
         if state.is_world_process_zero:
             reason = "the server asked for it" if self._server_decides else self.verdict.reason
             word = "stopping" if self._stop else "would stop (stop=False)"
-            self._warn("stop", f"{word} at step {state.global_step}: {reason}")
+            self._notices.warn("stop", f"{word} at step {state.global_step}: {reason}")
         if self._stop:
             control.should_training_stop = True
 
     def _blind(self, metrics: Mapping[str, object]) -> None:
         self._missing += 1
         if self._missing >= _BLIND_AFTER or self.verdict.best_step < 0:
-            self._warn(
+            self._notices.warn(
                 "blind",
                 f"the watched metric {self._metric!r} was not in the last {self._missing} "
                 f"evaluation(s), so this run is not watched; metrics: "
                 f"{nearest(self._metric, metrics)}",
             )
-
-    def _unwatched(self, error: Exception) -> None:
-        self._warn(
-            "unwatched",
-            f"training goes on unwatched: {type(error).__name__}: {error}",
-        )
-
-    def _warn(self, kind: str, message: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            _logger.warning("evalstop: %s", message)
 
 
 def _side_signals(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:

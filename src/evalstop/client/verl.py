@@ -39,6 +39,7 @@ from evalstop.client.wire import Destination
 from evalstop.config.rules import parse_rule
 from evalstop.core.errors import InputError
 from evalstop.core.points import Verdict
+from evalstop.core.signals import trainer_signals
 from evalstop.detectors.monitor import Direction, Monitor, sign_of
 from evalstop.traces.names import find, is_trained_reward
 
@@ -216,6 +217,7 @@ class EvalStopCheckpoint(CheckpointCallback):  # type: ignore[misc] # verl's typ
             proxy=_number(data, self.settings.proxy),
             epoch_key=self._epoch_key,
             attempt=self._attempt,
+            signals=trainer_signals(data),
         )
         if self._reporter is not None:
             self._reporter.report(metric=wanted, direction=self.settings.direction, **point)

@@ -29,10 +29,15 @@ _SECOND_DIFFERENCE = math.sqrt(6.0 * 2.0 / math.pi)
 """Mean absolute second difference of independent noise, in its standard deviations."""
 
 _SPELLINGS = {
-    "kl": ("kl", "objective/kl", "approx_kl"),
-    "entropy": ("entropy", "objective/entropy", "policy/entropy_avg"),
-    "length": ("completions/mean_length", "completion_length", "response_length"),
-    "grad_norm": ("grad_norm",),
+    "kl": ("kl", "objective/kl", "approx_kl", "actor/kl_loss", "actor/reward_kl_penalty"),
+    "entropy": ("entropy", "objective/entropy", "policy/entropy_avg", "actor/entropy"),
+    "length": (
+        "completions/mean_length",
+        "completion_length",
+        "response_length",
+        "response_length/mean",
+    ),
+    "grad_norm": ("grad_norm", "actor/grad_norm"),
     "reward_std": ("reward_std",),
 }
 """Side signals, and the names that trainers log them by."""
@@ -57,7 +62,7 @@ _MEANING = {
 
 
 def trainer_signals(logged: Mapping[str, object]) -> dict[str, float]:
-    """Return the side signals in one line of a trainer's log (transformers, TRL, OpenRLHF)."""
+    """Return the side signals in one line of a log of transformers, TRL, OpenRLHF or verl."""
     found: dict[str, float] = {}
     for name, spellings in _SPELLINGS.items():
         for spelling in spellings:

@@ -95,6 +95,8 @@ def test_the_curve_holds_each_validation_with_the_training_reward_beside(tmp_pat
     assert [point["step"] for point in points] == made.validated == list(range(11))
     assert [point["score"] for point in points] == pytest.approx(RISING, abs=0.0026)
     assert [point["proxy"] for point in points] == [None, *(step / 10 for step in range(1, 11))]
+    entropies = [point["signals"].get("entropy") for point in points]
+    assert entropies == [None, *(2.0 - step / 10 for step in range(1, 11))]
     (result,) = replay(
         tmp_path / "log.jsonl", parse_rule("none"), direction="max", metric=METRIC
     ).results

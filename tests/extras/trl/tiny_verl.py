@@ -120,6 +120,7 @@ class TinyPPOTrainer(PPOTrainerSync):
             for parameter in self.actor_rollout_wg.model.parameters():
                 parameter.fill_(self.accuracies[self.global_steps])
         metrics["critic/rewards/mean"] = self.global_steps / 10
+        metrics["actor/entropy"] = 2.0 - self.global_steps / 10
         return KVBatchMeta(partition_id="train", keys=[], tags=[])
 
     def _validate(self):
