@@ -201,8 +201,9 @@ def test_the_documents_of_the_server_are_where_they_are_said_to_be(platform):
 
 
 def test_the_client_reports_by_environment_and_one_bad_report_costs_no_other(
-    platform, job, monkeypatch
+    platform, job, monkeypatch, tmp_path
 ):
+    monkeypatch.chdir(tmp_path)  # what the server refuses is kept in a file here
     platform.submit(job, metric="accuracy")
     monkeypatch.setenv("EVALSTOP_URL", platform.url)
     monkeypatch.setenv("EVALSTOP_JOB_ID", job)
@@ -218,3 +219,5 @@ def test_the_client_reports_by_environment_and_one_bad_report_costs_no_other(
     shown = platform.get(f"/jobs/{job}")
     assert [point["step"] for point in shown["series"]] == [1, 5]
     assert shown["evals_seen"] == 3
+    (kept,) = (tmp_path / "evalstop-evals.jsonl").read_text().splitlines()
+    assert json.loads(kept)["step"] == 3
