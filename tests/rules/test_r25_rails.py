@@ -90,6 +90,29 @@ def test_a_snooze_with_an_end_holds_until_then_and_no_longer(waits, for_s):
     assert cluster.now >= until
 
 
+@given(
+    st.sampled_from([60.0, 600.0]),
+    st.sampled_from([60.0, 600.0]),
+    st.integers(0, 12),
+    st.booleans(),
+)
+def test_one_alarm_is_confirmed_once_and_one_save_is_asked_for(confirm_s, backed_s, more, recovers):
+    """R28, R04: while the stop is announced its job goes on reporting; nothing is asked again."""
+    cluster = cluster_of(confirm_s=confirm_s, backed_s=backed_s, warn_s=3_000.0)
+    cluster.submit()
+    cluster.report(*FALLING, checkpoint=False)
+    cluster.report(*[0.6 - 0.03 * n for n in range(more)], start=5, checkpoint=False, after=100.0)
+    asked = [type(action) for action in cluster.requests()]
+    assert asked.count(RequestEval) == 1
+    assert asked.count(RequestSave) <= 1
+    if recovers:  # the alarm is over: the next one is a new one
+        cluster.report(2.0, 1.9, 1.8, start=50, checkpoint=False)
+        asked = [type(action) for action in cluster.requests()]
+        assert asked.count(RequestEval) == 2
+    cluster.wait(20_000.0)
+    assert len(cluster.stops()) == 1
+
+
 @given(WAITS, st.sampled_from(["approve", "stop"]))
 def test_a_persons_order_passes_every_wait_budget_and_protection(waits, command):
     settings = Settings(

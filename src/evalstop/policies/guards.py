@@ -219,10 +219,12 @@ class Backed:
         _require_not_negative("limit_s", limit_s)
         self._limit_s = limit_s
         self._held = Held("backed")
+        self._waited: set[str] = set()
 
     def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
         """Let a backed stop pass; hold an unbacked one and ask for a save."""
-        if stop.best_checkpoint is not None or stop.author != "policy":
+        waited = stop.job in self._waited  # once an alarm: what comes after may hold it again
+        if stop.best_checkpoint is not None or waited or stop.author != "policy":
             self._held.stops.pop(stop.job, None)
             return (stop,)
         if stop.job in self._held.stops:
@@ -232,6 +234,8 @@ class Backed:
 
     def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Let the stop go once a checkpoint it rests on is saved, or at the limit."""
+        if isinstance(event, JobEnded):
+            self._waited.discard(event.job)
         stop = self._held.due(event, view)
         if stop is None and isinstance(event, CheckpointSaved) and event.job in self._held.stops:
             held = self._held.stops[event.job][1]
@@ -239,6 +243,7 @@ class Backed:
                 stop = self._held.take(event.job, view)
         if stop is None:
             return ()
+        self._waited.add(stop.job)
         if isinstance(event, CheckpointSaved):
             stop = msgspec.structs.replace(
                 stop, best_step=event.step, best_checkpoint=event.checkpoint
@@ -248,6 +253,7 @@ class Backed:
     def withdraw(self, job: str) -> None:
         """Drop the stop."""
         self._held.stops.pop(job, None)
+        self._waited.discard(job)
 
 
 class Confirmed:
@@ -258,7 +264,8 @@ class Confirmed:
 
     Each confirming evaluation is pooled with the first of its step, and the rule judges again: if
     the alarm is still on when as many reports have come as were asked for, the stop passes; if it
-    is off after any of them, the stop is withdrawn. A new step counts as a report too.
+    is off after any of them, the stop is withdrawn. A new step counts as a report too. An alarm is
+    confirmed once, however long a guard after this one holds its stop.
     """
 
     def __init__(self, *, limit_s: float) -> None:
@@ -266,10 +273,11 @@ class Confirmed:
         self._limit_s = limit_s
         self._held = Held("confirm")
         self._awaited: dict[str, int] = {}
+        self._confirmed: set[str] = set()
 
     def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
         """Ask at the first alarm; let the stop pass if the answers keep the alarm up."""
-        if stop.author != "policy":
+        if stop.author != "policy" or stop.job in self._confirmed:
             return (stop,)
         if stop.job not in self._held.stops:
             timer = self._held.hold(stop, view.now + self._limit_s)
@@ -281,17 +289,24 @@ class Confirmed:
             self._held.stops[stop.job] = (self._held.stops[stop.job][0], stop)
             return ()
         self.withdraw(stop.job)
+        self._confirmed.add(stop.job)
         return (stop,)
 
     def hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Let the stop go at the limit."""
+        if isinstance(event, JobEnded):
+            self.withdraw(event.job)
         stop = self._held.due(event, view)
-        return () if stop is None else (stop,)
+        if stop is None:
+            return ()
+        self._confirmed.add(stop.job)
+        return (stop,)
 
     def withdraw(self, job: str) -> None:
         """Drop the stop."""
         self._held.stops.pop(job, None)
         self._awaited.pop(job, None)
+        self._confirmed.discard(job)
 
 
 class OperatorDesk:
