@@ -33,12 +33,15 @@ from evalstop.core.events import (
     JobEnded,
     JobPreempted,
     JobResized,
+    JobStarted,
     JobSubmitted,
     LossReported,
     TimerFired,
 )
 from evalstop.core.job import JobView, Phase
 from evalstop.schedulers.goodput import goodput, noise_from_efficiency
+from evalstop.schedulers.waiting import Entry, WaitingJobs
+from evalstop.schedulers.walk import take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +66,7 @@ class Pollux:
         sync: share of a step that each further GPU costs.
         gain: relative rise of the fitness that is worth resizing for.
 
-    Cost: O(jobs + GPUs log jobs) a round.
+    Cost: O(running + GPUs log jobs) a round, whatever the backlog.
 
     Raises:
         SpecError: if a setting is out of range.
@@ -82,13 +85,17 @@ class Pollux:
         self._sync = sync
         self._gain = gain
         self._noise: dict[str, float] = {}
+        self._waiting = WaitingJobs()  # by order of submission; its size is its fewest GPUs
+        self._running: set[str] = set()
+        self._tickets: dict[str, int] = {}
+        self._next_ticket = 0
         self._targets: dict[str, int] = {}
         self._resizing: set[str] = set()  # asked to resize, and not yet a fact
         self._next_round = -math.inf
         self._due = False  # a round was put off until all resizes are facts
         self._awaited = False  # a timer for the next round is under way
 
-    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
+    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: C901, PLR0911 -- one arm for each fact
         """Divide the GPUs anew when jobs have come or gone."""
         if type(event) is LossReported:
             self._hear(event, view)
@@ -102,13 +109,23 @@ class Pollux:
                 return ()
             self._awaited = False
             return self._round(view)
-        if type(event) is JobEnded:
-            self._noise.pop(event.job, None)
-            self._resizing.discard(event.job)
-            self._targets.pop(event.job, None)
+        if type(event) is JobStarted:
+            self._waiting.discard(event.job)
+            self._running.add(event.job)
+            return ()
+        if type(event) is JobSubmitted:
+            self._tickets[event.job.id] = self._next_ticket
+            self._next_ticket += 1
+            self._wait(view.jobs[event.job.id])
+        elif type(event) is JobEnded:
+            self._forget(event.job)
         elif type(event) is JobPreempted:
             self._resizing.discard(event.job)
-        elif type(event) is not JobSubmitted and type(event) is not CapacityChanged:
+            self._running.discard(event.job)
+            job = view.jobs.get(event.job)
+            if job is not None and job.phase is _WAITING:
+                self._wait(job)
+        elif type(event) is not CapacityChanged:
             return ()
         return self._when_due(view)
 
@@ -142,6 +159,17 @@ class Pollux:
         alone = goodput(job.gpus, sync=self._sync, noise=noise)
         return alone / goodput(gpus, sync=self._sync, noise=noise)
 
+    def _wait(self, job: JobView) -> None:
+        ticket = self._tickets[job.id]
+        self._waiting.add((ticket, ticket, job.id, _fewest(job)))
+
+    def _forget(self, name: str) -> None:
+        self._waiting.discard(name)
+        self._running.discard(name)
+        self._resizing.discard(name)
+        for known in (self._tickets, self._noise, self._targets):
+            known.pop(name, None)
+
     def _hear(self, event: LossReported, view: ClusterView) -> None:
         job = view.jobs.get(event.job)
         if job is not None and event.efficiency is not None and job.held_gpus > 1:
@@ -161,11 +189,11 @@ class Pollux:
         if self._due:
             return ()  # the last round is still being carried out
         self._next_round = view.now + self._interval_s
-        running = [job for job in view.jobs.values() if job.phase is _RUNNING]
-        waiting = [job for job in view.jobs.values() if job.phase is _WAITING]
+        names = sorted(self._running, key=self._tickets.__getitem__)
+        running = [job for name in names if (job := view.jobs[name]).phase is _RUNNING]
         gpus = view.free_gpus + sum(job.held_gpus for job in running)
-        targets = self.allocate([*running, *waiting], gpus)
-        admitted = any(job.id in targets for job in waiting)
+        admitted = self._admit(running, gpus, view)
+        targets = self.allocate([*running, *admitted], gpus)
         if not admitted and not self._worth_it(running, targets):
             targets = {job.id: job.held_gpus for job in running}
         self._targets = targets
@@ -176,6 +204,22 @@ class Pollux:
         ]
         self._resizing.update(action.job for action in shrinks if isinstance(action, Resize))
         return [*shrinks, *self._move_on(view)]
+
+    def _admit(self, running: Sequence[JobView], gpus: int, view: ClusterView) -> list[JobView]:
+        """Return the waiting jobs that fit beside the running, in order of submission."""
+        for job in running:
+            if _fewest(job) <= gpus:
+                gpus -= _fewest(job)
+        admitted: list[JobView] = []
+        taken: list[Entry] = []
+        while gpus and (found := self._waiting.first(gpus)):
+            if size := take(found, self._waiting, view):
+                gpus -= size
+                admitted.append(view.jobs[found[2]])
+                taken.append(found)
+        for entry in taken:
+            self._waiting.add(entry)  # until its start is a fact
+        return admitted
 
     def _when_due(self, view: ClusterView) -> Sequence[Action]:
         """Hold a round now, or ask to be woken at the next one, once."""
