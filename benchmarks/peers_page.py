@@ -130,6 +130,12 @@ def load(path: Path) -> list[Cell]:
     return cells
 
 
+def in_order(cells: Sequence[Cell]) -> list[Cell]:
+    """Return cells rule by rule in the order of the parts, each in the grid's own order."""
+    order = [rule for grid in grids(10, 10).values() for rule in (*grid.rules, *grid.peers)]
+    return sorted(cells, key=lambda cell: (order.index(cell.rule), cell.rho))
+
+
 def real_figures(shared: Path | None) -> list[RealRunFigures]:
     """Return rules and libraries on the language-model runs."""
     runs = (shared_runs(shared) if shared else built_in_runs())[LANGUAGE]
@@ -159,6 +165,7 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, help="the whole collection of real runs")
     parser.add_argument("--part", action="append", help="run these alone; repeatable")
     parser.add_argument("--no-page", action="store_true", help="save cells, draw and write nothing")
+    parser.add_argument("--no-figures", action="store_true", help="leave the figures as they are")
     parser.add_argument("--from-cells", action="store_true", help="run nothing of the grid again")
     options = parser.parse_args()
     os.environ.setdefault("KERAS_BACKEND", "torch")
@@ -170,10 +177,10 @@ def main() -> None:
         cells = run_parts(wanted, cells)
     if options.no_page:
         return
-    order = [rule for grid in grids(10, 10).values() for rule in (*grid.rules, *grid.peers)]
-    cells.sort(key=lambda cell: order.index(cell.rule))  # stable: cells stay in the grid's order
-    draw_false_stops(FOLDER / "false-stops.svg", SEED)
-    draw_roc(FOLDER / "roc.svg", SEED)
+    cells = in_order(cells)
+    if not options.no_figures:
+        draw_false_stops(FOLDER / "false-stops.svg", SEED)
+        draw_roc(FOLDER / "roc.svg", SEED)
     write_page(tables(cells, [msgspec.to_builtins(row) for row in real_figures(options.shared)]))
     print(f"wrote {PAGE} and {FOLDER}")
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from evalstop.experiments.detection.bench import Cell
 
 PROMISED = ("flat", "saturating", "slow-rise", "late-bloomer")
+SHARED_SIGMAS = (0.01, 0.05, 0.12)
+"""Noises at which libraries are run too: tables of all rules pool these and no others."""
+
 BY_ITEMS = ("paired", "optuna:wilcoxon", "optuna:wilcoxon:p=0.001")
 HEAD = (
     "| rule | found | healthy stopped | precision | before the peak "
@@ -131,11 +134,13 @@ def stopped(sums: Pooled) -> str:
 
 def tables(cells: Sequence[Cell], real: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Return the generated parts of the page by name."""
-    plain = [c for c in cells if c.rho == 0.0 and c.stderr_reported == "true"]
+    all_noises = [c for c in cells if c.rho == 0.0 and c.stderr_reported == "true"]
+    plain = [c for c in all_noises if c.sigma in SHARED_SIGMAS]
     declines = [c for c in plain if c.world in DECLINING]
     mixed = [c for c in declines if c.base_rate == 0.6]
     healthy = [c for c in plain if c.world in PROMISED]
     same_cells = [c for c in mixed if c.sigma == 0.05]
+    by_noise = [c for c in all_noises if c.world in DECLINING and c.base_rate == 0.6]
     return {
         "counted": counted(cells),
         "whole": "\n".join(
@@ -152,7 +157,7 @@ def tables(cells: Sequence[Cell], real: Sequence[dict[str, Any]]) -> dict[str, s
             + [whole_row(r, [c for c in same_cells if c.rule == r]) for r in ("default", *BY_ITEMS)]
         ),
         "cadence": crossed(mixed, lambda c: f"{c.n_evals} evals", found, BY_ITEMS),
-        "noise": crossed(mixed, lambda c: f"sigma {c.sigma:g}", found, BY_ITEMS),
+        "noise": crossed(by_noise, lambda c: f"sigma {c.sigma:g}", found, BY_ITEMS),
         "shape": crossed(mixed, lambda c: c.world, found, BY_ITEMS),
         "fraction": crossed(
             declines,
@@ -170,8 +175,7 @@ def tables(cells: Sequence[Cell], real: Sequence[dict[str, Any]]) -> dict[str, s
         "autocorrelation": autocorrelation(cells),
         "errors": errors(cells),
         "worst": worst(cells),
-        "real": real_table(real),
-    }
+    } | ({"real": real_table(real)} if real else {})
 
 
 def counted(cells: Sequence[Cell]) -> str:
@@ -189,7 +193,7 @@ def counted(cells: Sequence[Cell]) -> str:
 def autocorrelation(cells: Sequence[Cell]) -> str:
     """Return what autocorrelated noise does."""
     known = [c for c in cells if c.stderr_reported == "true" and c.base_rate in (0.0, 0.6)]
-    chosen = [c for c in known if c.world in (*PROMISED, *DECLINING)]
+    chosen = [c for c in known if c.world in (*PROMISED, *DECLINING) and c.sigma == 0.05]
     return crossed(chosen, lambda c: f"rho {c.rho:g}", found, BY_ITEMS)
 
 
