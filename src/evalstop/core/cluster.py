@@ -122,16 +122,16 @@ class ClusterState:
             IllegalEventError: if time goes back, the job is unknown, or the fact cannot follow
                 from the phase the job is in.
         """
-        view = self.view
-        if event.time < view.now:
+        time, view = event.time, self.view
+        if time < view.now:
             self._refuse(event, f"time went back from {view.now!r}")
-        force_setattr(view, "now", event.time)
+        force_setattr(view, "now", time)
         # By type, not by match: see evalstop.core.events. The most frequent come first.
         if type(event) is EvalReported:
             job = self._jobs.get(event.job)
             if job is not None:
                 force_setattr(job, "evals_seen", job.evals_seen + 1)
-                force_setattr(job, "last_eval_at", event.time)
+                force_setattr(job, "last_eval_at", time)
             else:
                 self._require_ended(event, event.job)
         elif type(event) is JobStarted:

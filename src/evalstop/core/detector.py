@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from evalstop.core.points import EvalPoint, Verdict
 
-__all__ = ["Detector", "ThriftyDetector"]
+__all__ = ["Detector", "QuietDetector"]
 
 S = TypeVar("S")
 
@@ -30,16 +32,19 @@ class Detector(Protocol[S]):
 
 
 @runtime_checkable
-class ThriftyDetector(Detector[S], Protocol[S]):
-    """Detector that can go on without a verdict: most say that all is well, and nobody reads them.
+class QuietDetector(Detector[S], Protocol[S]):
+    """Detector that can tell at a glance that an evaluation raises no alarm.
 
-    ``step(state, point)`` is ``advance(state, point)`` and then ``verdict`` of its state.
+    Most evaluations raise none, and nobody reads their verdicts: they are folded into the state
+    all together, when one is asked for. Two promises: an evaluation that is not below the one
+    before it raises no alarm; and ``quiet`` says of no evaluation that it is quiet whose verdict,
+    by ``step``, is an alarm.
     """
 
-    def advance(self, state: S, point: EvalPoint) -> tuple[S, bool]:
-        """Return the new state, and whether its verdict is anything but ok."""
+    def quiet(self, series: Sequence[EvalPoint]) -> bool:
+        """Return whether the last of a series, below the one before it, surely raises no alarm."""
         ...
 
-    def verdict(self, state: S) -> Verdict:
-        """Return what there is to say in this state."""
+    def fold(self, state: S, points: Sequence[EvalPoint]) -> tuple[S, Verdict]:
+        """Return the new state and the verdict after one or more evaluations: as ``step`` each."""
         ...

@@ -38,6 +38,7 @@ __all__ = ["DIVERGED_AFTER", "History", "pool"]
 _DIVERGED = State.DIVERGED
 _OK = State.OK
 
+_CHECKPOINT = attrgetter("checkpoint")
 _SCORE = attrgetter("score")
 
 S = TypeVar("S")
@@ -61,15 +62,17 @@ class History(Generic[S]):
         "_best",
         "_detector",
         "_epoch",
+        "_folded",
+        "_last_score",
         "_last_step",
         "_looked_at",
         "_nonfinite",
+        "_quick",
         "_reports",
         "_seen",
         "_series",
         "_signs",
         "_state",
-        "_thrifty",
         "_verdict",
     )
 
@@ -89,20 +92,21 @@ class History(Generic[S]):
         self._best: EvalPoint | None = None
         self._looked_at = 0  # points of the series among which best is known
         self._signs: CurveSigns | None = None
-        # By attribute: an isinstance against a Protocol costs as much as ten evaluations.
-        self._thrifty = hasattr(detector, "advance")
-        self._verdict: Verdict | None = _QUIET  # None: not made yet
+        # Whether the detector can tell at a glance, and all reports so far are in line. By
+        # attribute: an isinstance against a Protocol costs as much as ten evaluations.
+        self._quick = hasattr(detector, "quiet")
+        self._folded = 0  # points of the series that the state and the verdict rest on
+        self._last_score = -math.inf  # of the series, while it is quick
+        self._verdict = _QUIET
         for point in reports:
             self.add(point)
 
     @property
     def verdict(self) -> Verdict:
         """What the rule says of the curve as it stands."""
-        verdict = self._verdict
-        if verdict is None:
-            made = self._detector.verdict(self._state)  # type: ignore[attr-defined]  # it is thrifty
-            self._verdict = verdict = self._with_kind(made)
-        return verdict
+        if self._folded < len(self._series):
+            self._catch_up()
+        return self._verdict
 
     @property
     def detector(self) -> Detector[S]:
@@ -141,6 +145,8 @@ class History(Generic[S]):
         best = self.best
         if best is None or best.checkpoint is not None:
             return best
+        if list(map(_CHECKPOINT, self._reports)).count(None) == len(self._reports):
+            return None  # told apart without a loop: many drivers save nothing
         return _highest(
             point
             for point in (self._reports if self._seen is None else pool(self._reports))
@@ -157,33 +163,31 @@ class History(Generic[S]):
             and point.epoch_key == self._epoch
         ):
             self._append(point)
-            self._state, verdict = self._detector.step(self._state, point)
-            if verdict.state is not _OK:
-                verdict = self._with_kind(verdict)
-            self._verdict = verdict
-            return verdict
+            self._catch_up()
+            return self._verdict
         return self._add_out_of_line(point)
 
     def hear(self, point: EvalPoint) -> bool:
         """Take in one report, as `add` does; return whether the alarm is on.
 
-        No verdict is made before someone asks for it, where the detector can do without: this
-        runs for every evaluation of every simulated job.
+        Where the detector can tell at a glance that it is not, nothing is folded before someone
+        asks for the verdict: this runs for every evaluation of every simulated job.
         """
-        score = point.score
+        step, score = point.step, point.score
         if (
-            self._thrifty
-            and self._seen is None
-            and point.step > self._last_step
+            self._quick
+            and step > self._last_step
             and score - score == 0.0  # finite, without a call
             and point.attempt == self._attempt
             and point.epoch_key == self._epoch
         ):
-            self._last_step = point.step
+            last_score = self._last_score
+            self._last_step = step
+            self._last_score = score
             self._reports.append(point)
-            self._state, remarkable = self._detector.advance(self._state, point)  # type: ignore[attr-defined]  # it is thrifty
-            self._verdict = None
-            return remarkable and self.verdict.alarm
+            if score >= last_score or self._detector.quiet(self._reports):  # type: ignore[attr-defined]  # it is quick
+                return False
+            return self.verdict.alarm
         return self.add(point).alarm
 
     def absorb(self, point: EvalPoint) -> None:
@@ -202,23 +206,41 @@ class History(Generic[S]):
         ):
             self.add(point)
             return
-        self._verdict = self.verdict
+        self._catch_up()
         self._append(point)
         self._state = go_on(self._state, point)
+        self._folded += 1
 
     def _append(self, point: EvalPoint) -> None:
         """Put a report that is in line to those before it."""
         self._last_step = point.step
+        self._last_score = point.score
         self._nonfinite = 0
         self._reports.append(point)
         if self._seen is not None:
             self._seen.add(_identity(point))
             self._series.append(point)
 
+    def _catch_up(self) -> None:
+        """Fold what lies in the series and is not in the state yet."""
+        fresh = self._series[self._folded :]
+        if not fresh:
+            return
+        state, verdict = self._state, self._verdict
+        if len(fresh) > 1 and hasattr(self._detector, "fold"):
+            state, verdict = self._detector.fold(state, fresh)
+        else:
+            for point in fresh:
+                state, verdict = self._detector.step(state, point)
+        self._state = state
+        self._folded += len(fresh)
+        self._verdict = verdict if verdict.state is _OK else self._with_kind(verdict)
+
     def _add_out_of_line(self, point: EvalPoint) -> Verdict:
         if self._seen is None:
             self._seen = {_identity(known) for known in self._reports}
             self._series = list(self._reports)
+            self._quick = False
         identity = _identity(point)
         if identity in self._seen:
             return self._add_repeat(identity, point)
@@ -270,10 +292,10 @@ class History(Generic[S]):
         self._looked_at = len(self._series)
         self._signs = None
         self._state = self._detector.start()
-        verdict = Verdict()
-        for point in self._series:
-            self._state, verdict = self._detector.step(self._state, point)
-        self._verdict = _unless_diverged(self._with_kind(verdict), self._nonfinite)
+        self._folded = 0
+        self._verdict = _QUIET
+        self._catch_up()
+        self._verdict = _unless_diverged(self._verdict, self._nonfinite)
 
     def _with_kind(self, verdict: Verdict) -> Verdict:
         if self._signs is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -136,6 +137,7 @@ JOB_TYPE_ALIASES = {
 """Names of training methods that count as one of the job types rules are written for."""
 
 
+@lru_cache(maxsize=1024)
 def canonical_job_type(name: str) -> str:
     """Return the job type that ``name`` counts as, lower case; unknown names are themselves."""
     lowered = name.strip().lower()

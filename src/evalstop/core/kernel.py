@@ -33,8 +33,10 @@ class Kernel:
             IllegalEventError: if the event cannot follow the ones before it.
             IllegalActionError: if the policy asks for something impossible.
         """
-        self.state.apply(event)
-        actions = self.policy.decide(event, self.state.view)
-        for action in actions:
-            self.state.promise(action)
+        state = self.state
+        state.apply(event)
+        actions = self.policy.decide(event, state.view)
+        if actions:
+            for action in actions:
+                state.promise(action)
         return actions

@@ -113,13 +113,16 @@ class CurveSigns:
         if len(series) < _SHORTEST:
             return False
         first, newest = series[0], series[-2:]
-        if first.stderr and all(point.stderr for point in newest):
+        before, last = newest
+        if first.score <= before.score or first.score <= last.score:
+            return False
+        if first.stderr and before.stderr and last.stderr:
             return all(
                 first.score - point.score >= _FAR * math.hypot(first.stderr, point.stderr or 0.0)
                 for point in newest
             )
-        gain = self.best_score - first.score
-        return all(0.0 < _FAR_IN_GAINS * gain < first.score - point.score for point in newest)
+        limit = _FAR_IN_GAINS * (self.best_score - first.score)
+        return all(0.0 < limit < first.score - point.score for point in newest)
 
     def _by_proxy(self) -> Kind:
         before, after = self.before, self.after

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["ConsecutiveDecline", "ConsecutiveState"]
 
@@ -66,27 +70,42 @@ class ConsecutiveDecline(Struct, frozen=True, kw_only=True):
 
     def step(self, state: ConsecutiveState, point: EvalPoint) -> tuple[ConsecutiveState, Verdict]:
         """Count one evaluation."""
-        state, _ = self.advance(state, point)
-        return state, self.verdict(state)
+        return self.fold(state, (point,))
 
-    def advance(self, state: ConsecutiveState, point: EvalPoint) -> tuple[ConsecutiveState, bool]:
-        """Count one evaluation; return whether it raises the alarm."""
-        score = point.score
-        if score < state.previous:  # and so below the best
-            declines = state.declines + 1
-            state = ConsecutiveState(score, declines, state.best_score, state.best_step)
-            return state, declines >= self.k
-        if score > state.best_score:
-            return ConsecutiveState(score, 0, score, point.step), False
-        return ConsecutiveState(score, 0, state.best_score, state.best_step), False
-
-    def verdict(self, state: ConsecutiveState) -> Verdict:
-        """Return what there is to say after so many declines."""
-        declines = state.declines
-        return Verdict(
-            state=_ALARM if declines >= self.k else _OK,
-            statistic=declines,
-            threshold=self.k,
-            best_step=state.best_step,
-            best_score=state.best_score,
+    def fold(
+        self, state: ConsecutiveState, points: Sequence[EvalPoint]
+    ) -> tuple[ConsecutiveState, Verdict]:
+        """Count some evaluations."""
+        previous, declines = state.previous, state.declines
+        best_score, best_step = state.best_score, state.best_step
+        for point in points:
+            score = point.score
+            if score < previous:
+                declines += 1
+            else:
+                declines = 0
+                if score > best_score:
+                    best_score, best_step = score, point.step
+            previous = score
+        return (
+            ConsecutiveState(previous, declines, best_score, best_step),
+            Verdict(
+                state=_ALARM if declines >= self.k else _OK,
+                statistic=declines,
+                threshold=self.k,
+                best_step=best_step,
+                best_score=best_score,
+            ),
         )
+
+    def quiet(self, series: Sequence[EvalPoint]) -> bool:
+        """Return whether the last evaluation is less than the k-th decline in a row."""
+        if len(series) <= self.k:
+            return True
+        below = series[-1].score
+        for index in range(2, self.k + 2):
+            above = series[-index].score
+            if below >= above:
+                return True
+            below = above
+        return False

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from evalstop.core.points import EvalPoint, Verdict
 from evalstop.detectors.peak import START, Peak, raised
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["Never"]
 
@@ -26,13 +31,14 @@ class Never(Struct, frozen=True, kw_only=True):
 
     def step(self, state: Peak, point: EvalPoint) -> tuple[Peak, Verdict]:
         """Remember the best score."""
-        state = raised(state, point)
-        return state, self.verdict(state)
+        return self.fold(state, (point,))
 
-    def advance(self, state: Peak, point: EvalPoint) -> tuple[Peak, bool]:
-        """Remember the best score; there is nothing else to say."""
-        return raised(state, point), False
+    def fold(self, state: Peak, points: Sequence[EvalPoint]) -> tuple[Peak, Verdict]:
+        """Remember the best score."""
+        for point in points:
+            state = raised(state, point)
+        return state, Verdict(best_step=state.best_step, best_score=state.best_score)
 
-    def verdict(self, state: Peak) -> Verdict:
-        """Return the best score."""
-        return Verdict(best_step=state.best_step, best_score=state.best_score)
+    def quiet(self, series: Sequence[EvalPoint]) -> bool:  # noqa: ARG002 -- the protocol's
+        """Return True."""
+        return True

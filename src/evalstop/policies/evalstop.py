@@ -19,6 +19,8 @@ from evalstop.core.events import (
     EvalReported,
     JobEnded,
     JobPreempted,
+    JobStarted,
+    JobSubmitted,
     LossReported,
 )
 from evalstop.core.history import History
@@ -65,7 +67,8 @@ class Watch:
 
     def hear(self, event: EvalReported | LossReported, jobs: Mapping[str, JobView]) -> Verdict:
         """Take in one event of a job among ``jobs`` and return the verdict."""
-        self.is_alarmed_by(event, jobs)
+        if type(event) is EvalReported or self.judge is not None:
+            self.is_alarmed_by(event, jobs)
         return self.verdict
 
     def is_alarmed_by(
@@ -73,14 +76,13 @@ class Watch:
     ) -> bool:
         """Take in one event of a job among ``jobs``; return whether the alarm is on.
 
-        Fail open (R30): a rule that raises watches no further, and the job goes on.
+        Losses are for rules that judge them. Fail open (R30): a rule that raises watches no
+        further, and the job goes on.
         """
         try:
             if self.judge is None:
-                if isinstance(event, EvalReported):
-                    return self.history.hear(event.point)
-            else:
-                self._judged_so = self._judged(self.judge, event, jobs)
+                return self.history.hear(event.point)  # type: ignore[union-attr]  # no loss
+            self._judged_so = self._judged(self.judge, event, jobs)
         except Exception as error:  # noqa: BLE001 -- whatever a rule raises must not cost a job
             self.unwatched = f"{type(error).__name__}: {error}"
             blind = Verdict(state=_BLIND, note=f"the rule failed: {self.unwatched}")
@@ -157,48 +159,56 @@ class EvalStop:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Return stops for declined jobs, then what the base decides on the others."""
+        ours: Sequence[Action] = ()
         if type(event) is EvalReported and not event.metric:
-            # As below, with fewer calls: most events are evaluations.
+            # As _hear does, in place: most events are evaluations.
             watch = self._watches.get(event.job) or self._watch(event.job, view)
-            if watch is not None and watch.is_alarmed_by(event, view.jobs):
-                ours = self._stop_if_alarmed(event.job, view)
-            else:
-                ours = ()
-                if self.guard is not None and watch is not None:
+            if watch is not None:  # a report may come after its job has ended
+                if watch.is_alarmed_by(event, view.jobs):
+                    ours = self._stop_if_alarmed(event.job, view)
+                elif self.guard is not None:
                     self.guard.withdraw(event.job)
             if not self._base_hears_evals:
                 return ours
+        elif type(event) is JobStarted or type(event) is JobSubmitted:
+            if self.guard is not None:
+                ours = self.guard.hear(event, view)
         else:
-            ours = self._hear(event, view)
+            ours = self._hear_other(event, view)
         chosen = self.base.decide(event, view)
         if not ours:
             return chosen
         stopped = {action.job for action in ours if isinstance(action, Stop)}
         return [*ours, *(a for a in chosen if not (isinstance(a, _PLACES) and a.job in stopped))]
 
-    def _hear(self, event: Event, view: ClusterView) -> Sequence[Action]:
-        """Take in an event; return what is to be done about the jobs watched."""
-        if isinstance(event, (EvalReported, LossReported)):
-            watch = self._watches.get(event.job) or self._watch(event.job, view)
-            # A report may come after its job has ended; other metrics are other wrappers'.
-            if watch is None or isinstance(event, EvalReported):
-                return ()
-            if watch.is_alarmed_by(event, view.jobs):
-                return self._stop_if_alarmed(event.job, view)
-            if self.guard is not None:
-                self.guard.withdraw(event.job)
+    def _hear(self, event: EvalReported | LossReported, view: ClusterView) -> Sequence[Action]:
+        """Take in one event of a job; stop it if its rule raises the alarm."""
+        watch = self._watches.get(event.job) or self._watch(event.job, view)
+        if watch is None:  # a report may come after its job has ended
+            return ()
+        if watch.hear(event, view.jobs).alarm:
+            return self._stop_if_alarmed(event.job, view)
+        if self.guard is not None:
+            self.guard.withdraw(event.job)
+        return ()
+
+    def _hear_other(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Take in what is no evaluation of a job's own metric."""
+        if type(event) is LossReported:
+            return self._hear(event, view)
+        if type(event) is EvalReported:
+            if event.job not in self._watches:  # other metrics are other wrappers'
+                self._watch(event.job, view)
             return ()
         ours: Sequence[Action] = ()
-        if isinstance(event, JobPreempted):
+        if type(event) is JobEnded:
+            self._watches.pop(event.job, None)
+        elif type(event) is JobPreempted:
             # An alarm that came while the job was being preempted is carried out now.
             ours = self._stop_if_alarmed(event.job, view)
-        elif isinstance(event, JobEnded):
-            self._watches.pop(event.job, None)
-        elif isinstance(event, CheckpointSaved) and event.job in self._watches:
+        elif type(event) is CheckpointSaved and event.job in self._watches:
             self._watches[event.job].saved(event.step, event.checkpoint)
-        if self.guard is not None:
-            ours = [*ours, *self.guard.hear(event, view)]
-        return ours
+        return ours if self.guard is None else [*ours, *self.guard.hear(event, view)]
 
     def disown(self, job: str) -> None:
         """Forget that a stop was announced, held or told: in a replay, it was decided otherwise.

@@ -96,8 +96,6 @@ class Run:
         self.started_before = False
         self.service_s = 0.0
         self.gpu_seconds = 0.0
-        self.begun_at = self.origin = 0.0
-        self.rate = self.pace = self.speed = 1.0
         self.held_gpus = 0
         self.held_since = 0.0
 

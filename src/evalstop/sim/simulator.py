@@ -129,6 +129,11 @@ class Simulator:
         self._facts: deque[Event] = deque()  # facts of this very moment, in order
         self._runs: dict[str, Run] = {}
         self._idle_timers = 0
+        self._tell_evaluation: Callable[[EvalReported], Sequence[Action]] = self.kernel.handle
+        if self._told_apart:
+            self._tell_evaluation = self._report
+        elif observer is not None:
+            self._tell_evaluation = self._hear
 
     def run(self) -> RunLog:
         """Simulate until every job has ended, or nothing more can happen; return the record.
@@ -160,12 +165,7 @@ class Simulator:
 
         This loop and `Run._take_course` run more often than all else together.
         """
-        heap = self._heap
-        tell: Callable[[EvalReported], Sequence[Action]] = self._hear
-        if self._told_apart:
-            tell = self._report
-        elif self._observer is None:
-            tell = self.kernel.handle
+        heap, tell = self._heap, self._tell_evaluation
         while True:
             time, _, course, due = heap[0]
             if time > until:
@@ -218,7 +218,7 @@ class Simulator:
 
     def _happen(self, event: Event) -> None:
         """Let a scheduled fact come true, then tell the kernel."""
-        if isinstance(event, JobStarted):
+        if type(event) is JobStarted:
             run = self._runs[event.job]
             if run.stage is not _STARTING:
                 return  # stopped before it came up
@@ -227,22 +227,22 @@ class Simulator:
             if math.isnan(self.log.first_start_s[run.index]):
                 self.log.first_start_s[run.index] = event.time
             heappush(self._heap, run.set_out(self._tickets))
-        elif isinstance(event, JobEnded):
+        elif type(event) is JobEnded:
             run = self._runs.pop(event.job)
             run.release(event.time)
             self.log.end(run.index, event.time, event.outcome, run.gpu_seconds, run.service_s)
             self.log.evals += run.delivered if self._told_apart else run.cursor
-        elif isinstance(event, JobPreempted):
+        elif type(event) is JobPreempted:
             self._runs[event.job].release(event.time)
             self.log.preemptions += 1
-        elif isinstance(event, EvalReported):
+        elif type(event) is EvalReported:
             known = self._runs.get(event.job)
             if known is None:
                 return  # its job has ended: nobody is left to decide about
             if event.point.eval_id is None:
                 known.delivered += 1
                 known.heard = known.index_of_step(event.point.step)
-        elif isinstance(event, JobResized):
+        elif type(event) is JobResized:
             self.log.resizes += 1
         self._tell(event)
 
@@ -254,8 +254,8 @@ class Simulator:
         return actions
 
     def _tell(self, event: Event) -> None:
-        actions = self._hear(event)
-        if isinstance(event, TimerFired):
+        actions = self.kernel.handle(event) if self._observer is None else self._hear(event)
+        if type(event) is TimerFired:
             self._watch_for_standstill(actions)
         else:
             self._idle_timers = 0
@@ -285,38 +285,35 @@ class Simulator:
     # ---- what is done --------------------------------------------------------------------
 
     def _carry_out(self, now: float, actions: Sequence[Action]) -> None:
-        costs = self._costs
         for action in actions:
-            match action:
-                case Start():
-                    run = self._runs[action.job]
-                    delay = costs.restart_s if run.started_before else costs.start_s
-                    speed = self._speeds.get(action.pool, 1.0)
-                    run.hold(now, action.gpus, speed)
-                    plain = run.job.noise_scale is None and speed == 1.0
-                    event = JobStarted(
-                        time=now + delay,
-                        job=action.job,
-                        gpus=action.gpus,
-                        pool=action.pool,
-                        rate=None if plain else run.job.rate(action.gpus) * speed,
-                    )
-                    self._at(now, now + delay, event)
-                case Stop():
-                    self._stop(now, action)
-                case Preempt():
-                    self._preempt(now, action)
-                case Resize():
-                    self._resize(now, action)
-                case WakeAt():
-                    time = max(now, action.time)
-                    self._later(time, TimerFired(time=time, token=action.token))
-                case RequestEval():
-                    self._evaluate_again(now, action)
-                case RequestSave() | Advise():
-                    pass  # every simulated evaluation has a checkpoint
-                case _:
-                    assert_never(action)
+            # By type, not by match: see evalstop.core.events.
+            if type(action) is Start:
+                self._start(now, action)
+            elif type(action) is Stop:
+                self._stop(now, action)
+            elif type(action) is Preempt:
+                self._preempt(now, action)
+            elif type(action) is WakeAt:
+                time = max(now, action.time)
+                self._later(time, TimerFired(time=time, token=action.token))
+            elif type(action) is Resize:
+                self._resize(now, action)
+            elif type(action) is RequestEval:
+                self._evaluate_again(now, action)
+            elif type(action) is RequestSave or type(action) is Advise:
+                pass  # every simulated evaluation has a checkpoint
+            else:
+                assert_never(action)
+
+    def _start(self, now: float, action: Start) -> None:
+        run, costs, pool = self._runs[action.job], self._costs, action.pool
+        time = now + (costs.restart_s if run.started_before else costs.start_s)
+        speed = self._speeds.get(pool, 1.0)
+        run.hold(now, action.gpus, speed)
+        plain = run.job.noise_scale is None and speed == 1.0
+        rate = None if plain else run.job.rate(action.gpus) * speed
+        event = JobStarted(time=time, job=action.job, gpus=action.gpus, pool=pool, rate=rate)
+        self._at(now, time, event)
 
     def _evaluate_again(self, now: float, action: RequestEval) -> None:
         """Evaluate checkpoints once more, if there are further scores: the newest, or these."""
