@@ -23,7 +23,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +39,7 @@ from evalstop.config.rules import parse_rule
 from evalstop.core.errors import InputError
 from evalstop.core.points import Verdict
 from evalstop.core.signals import trainer_signals
+from evalstop.custody.verify import missing_ranks
 from evalstop.detectors.monitor import Direction, Monitor, sign_of
 from evalstop.traces.names import find, is_trained_reward
 
@@ -53,7 +53,6 @@ _logger = logging.getLogger("evalstop.client")
 _PREFIX = "global_step_"
 _VALIDATION = "val-"
 _PROXY = "critic/rewards/mean"
-_SHARD = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 _UNDONE = "+undo"
 _WEIGHTS = frozenset({".pt", ".safetensors", ".distcp", ".bin"})
 
@@ -291,10 +290,7 @@ class EvalStopCheckpoint(CheckpointCallback):  # type: ignore[misc] # verl's typ
 def is_whole(checkpoint: Path) -> bool:
     """Say whether a ``global_step_N`` folder holds the actor's weights, of every rank."""
     files = [path for path in (checkpoint / "actor").rglob("*") if path.suffix in _WEIGHTS]
-    shards = [match for path in files if (match := _SHARD.fullmatch(path.name))]
-    worlds = {int(shard[1]) for shard in shards}
-    ranks = {int(shard[2]) for shard in shards}
-    return bool(files) and (not shards or (len(worlds) == 1 and len(ranks) == max(worlds)))
+    return bool(files) and not missing_ranks(files)
 
 
 def _settings(config: Any) -> Settings:  # noqa: ANN401 -- omegaconf's own

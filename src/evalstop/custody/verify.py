@@ -1,15 +1,16 @@
 """Whether a folder or file is a whole checkpoint, without loading it.
 
-What is looked at, for every file: sentinels that say "incomplete"; every shard an index names;
-safetensors headers against the file's length; the central directory of zip files (torch.save,
-numpy.savez), which a torn write does not reach; JSON that parses. The digest covers names,
-sizes, headers and the checksums that zip files carry.
+What is looked at, for every file: sentinels that say "incomplete"; every shard that an index
+names, or that names with ranks promise (verl); safetensors headers against the file's length; the
+central directory of zip files (torch.save, numpy.savez), which a torn write does not reach; JSON
+that parses. The digest covers names, sizes, headers and the checksums that zip files carry.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 import zipfile
 from typing import TYPE_CHECKING
@@ -19,9 +20,10 @@ from msgspec import Struct
 from evalstop.core.errors import TornCheckpointError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["SENTINEL", "WEIGHTS", "Inspected", "files_of", "inspect"]
+__all__ = ["SENTINEL", "WEIGHTS", "Inspected", "files_of", "inspect", "missing_ranks"]
 
 SENTINEL = "checkpoint-is-incomplete"
 """Transformers writes a file of this name first and removes it last."""
@@ -32,6 +34,9 @@ _UNREADABLE = (
     OSError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile, EOFError,
 )  # fmt: skip
 _LENGTH_BYTES = 8
+_LOADER = "data.pt"
+_RANK = re.compile(r"(?P<kind>\w+)_world_size_(?P<world>\d+)_rank_(?P<rank>\d+)\.pt")
+_MOST_RANKS = 100_000
 _LONGEST_HEADER = 100_000_000
 
 
@@ -69,8 +74,12 @@ def inspect(root: Path, *, marker: str = "") -> Inspected:
 
 def _inspect(root: Path, marker: str) -> Inspected:
     files = files_of(root)
-    if not any(path.suffix in WEIGHTS for path in files):
+    # verl's rotation takes the weights and leaves the data loader's state.
+    if not any(path.suffix in WEIGHTS and path != root / _LOADER for path in files):
         raise TornCheckpointError(str(root), "no weights in it")
+    missing = missing_ranks(files)
+    if missing:
+        raise TornCheckpointError(str(root), f"shards are missing: {', '.join(missing[:5])}")
     if marker and root.is_dir() and not (root / marker).exists():
         raise TornCheckpointError(str(root), f"its completion marker {marker!r} is missing")
     digest = hashlib.sha256()
@@ -87,6 +96,26 @@ def _inspect(root: Path, marker: str) -> Inspected:
         total += status.st_size
         changed_at = max(changed_at, status.st_mtime)
     return Inspected(tuple(names), total, digest.hexdigest(), changed_at)
+
+
+def missing_ranks(files: Iterable[Path]) -> list[str]:
+    """Return the names of shards that others promise: ``model_world_size_2_rank_1.pt`` and such.
+
+    Example:
+        >>> from pathlib import Path
+        >>> missing_ranks([Path("actor/model_world_size_2_rank_0.pt")])
+        ['actor/model_world_size_2_rank_1.pt']
+    """
+    there: dict[tuple[Path, str, int], set[int]] = {}
+    for path in files:
+        if match := _RANK.fullmatch(path.name):
+            shards = (path.parent, match["kind"], min(int(match["world"]), _MOST_RANKS))
+            there.setdefault(shards, set()).add(int(match["rank"]))
+    return [
+        f"{folder.name}/{kind}_world_size_{world}_rank_{rank}.pt"
+        for (folder, kind, world), ranks in sorted(there.items())
+        for rank in sorted(set(range(world)) - ranks)
+    ]
 
 
 def _content_digest(path: Path, size: int) -> bytes:

@@ -65,6 +65,31 @@ def test_a_missing_shard_is_missed(tmp_path):
     inspect(path)
 
 
+def verl_checkpoint(folder, ranks, world=2):
+    """Write what verl's FSDP ranks and its driver write."""
+    (folder / "actor").mkdir(parents=True)
+    shards = [f"actor/{kind}_world_size_{world}_rank_{r}.pt" for kind in KINDS for r in ranks]
+    for name in [*shards, "data.pt"]:
+        with (folder / name).open("wb") as file:
+            np.savez(file, a=np.zeros(2))
+    return folder
+
+
+KINDS = ("model", "optim", "extra_state")
+
+
+def test_a_rank_that_has_not_written_is_missed(tmp_path):
+    inspect(verl_checkpoint(tmp_path / "global_step_10", [0, 1]))
+    with pytest.raises(TornCheckpointError, match="actor/extra_state_world_size_2_rank_1"):
+        inspect(verl_checkpoint(tmp_path / "global_step_20", [0]))
+
+
+def test_what_verls_rotation_leaves_is_no_checkpoint(tmp_path):
+    """The actor's folder goes, ``global_step_N/data.pt`` stays."""
+    with pytest.raises(TornCheckpointError, match="no weights"):
+        inspect(verl_checkpoint(tmp_path / "global_step_10", []))
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
