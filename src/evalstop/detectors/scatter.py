@@ -13,7 +13,7 @@ Running sums, none of which a rise, a cliff or one sharp peak can drive up for l
 ``estimated`` is the smaller of the first two where no error is reported: signal only enlarges
 either, a slope the first and a bend the second. ``excess`` answers how much larger than reported
 the error must be, where both the turns, which signal cannot enlarge, and the estimate, which
-tells errors apart better, exceed what chance does: an honest error is hardly ever doubted.
+tells errors apart better, exceed what chance does: an honest error is doubted in one curve of five.
 ``correlation`` reads rho off the fourth pair, once there are 12 scores; a rise reads as a positive
 one, again on the safe side.
 
@@ -68,7 +68,7 @@ a - b / (n + d) - c / sqrt(n + d): simulated, 200,000 flat curves, n = 7..200, w
 
 _ESTIMATE = (1.0, 4.814, 1.038, 29.75)
 """(a, b, c, d): the 80 % quantile of `estimated` / sigma^2 is a + b / (n + d) + c / sqrt(n + d):
-likewise, within 0.006. Both levels are exceeded by one honest curve in seven."""
+likewise, within 0.006. Both levels are exceeded by one honest curve in five."""
 
 FIRST_CORRELATED = 8
 """Scores before the first that enters ``near`` and ``far``, plus one: a cut needs a variance."""
