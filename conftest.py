@@ -22,6 +22,7 @@ NEEDS = {
         "src/evalstop/lab/sweep.py",
         "src/evalstop/lab/training.py",
     ],
+    "verl": ["src/evalstop/client/verl.py"],
 }
 """Package: the modules that import it. Their tests lie in tests/extras and run in CI there."""
 
