@@ -354,11 +354,14 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CheckpointStore(Protocol):
     """Custody: holds on to checkpoints that the trainer's own rotation may delete."""
 
-    def pin(self, job: str, step: int, source: str, *, attempt: int = 0) -> Pin:
+    def pin(
+        self, job: str, step: int, source: str, *, attempt: int = 0, scored: bool = True
+    ) -> Pin:
         """Verify a checkpoint and take it into custody, atomically; twice is once.
 
         One whose weights were written anew is another checkpoint, of a later attempt at least:
-        it is pinned beside the first (R03).
+        it is pinned beside the first (R03). A pin that nobody ``scored`` yet may have been taken
+        before it was known that a new attempt had begun: ``attempt`` corrects it.
 
         Raises:
             TornCheckpointError: it is not complete, and so not a checkpoint (yet).

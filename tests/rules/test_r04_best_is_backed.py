@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rule_cluster import FALLING, RuleCluster
@@ -9,6 +10,7 @@ from rule_cluster import FALLING, RuleCluster
 from evalstop.config.settings import PolicySettings, Settings
 from evalstop.core.actions import RequestSave
 from evalstop.policies.modes import Mode
+from evalstop.testing.custody import write_checkpoint
 
 LIMIT_S = 600.0
 
@@ -100,6 +102,33 @@ def test_a_save_of_a_step_that_was_never_evaluated_backs_nothing():
     cluster.report(*FALLING, checkpoint=False)
     cluster.saved(7)
     assert cluster.stops() == []
+
+
+@pytest.mark.parametrize("when", ["with its score", "before it", "after it"])
+@pytest.mark.parametrize("torn", [False, True])
+def test_best_is_found_where_the_trainer_says_it_lies(platform, job, tmp_path, when, torn):
+    """No folder is named: evalstop does not look itself, it verifies what it is told."""
+    platform.submit(job)
+    for step, score in enumerate((0.5, 0.9, 0.8), start=1):
+        path = str(write_checkpoint(tmp_path, step))
+        if when == "before it":
+            platform.post(f"/jobs/{job}/checkpoints", {"step": step, "checkpoint": path})
+        named = {"checkpoint": path} if when == "with its score" else {}
+        assert platform.report(job, score, first=step, **named)["accepted"] == 1
+        if when == "after it":
+            platform.post(f"/jobs/{job}/checkpoints", {"step": step, "checkpoint": path})
+    if torn:
+        (tmp_path / "checkpoint-2" / "model.safetensors").write_bytes(b"torn")
+    found = platform.get(f"/jobs/{job}/best")
+    assert found["best"] == {"step": 2, "score": 0.9}
+    if not torn:
+        assert found["best_saved"] == {"step": 2, "score": 0.9}
+        assert (found["path"], found["backed"]) == (str(tmp_path / "checkpoint-2"), True)
+    elif when == "with its score":  # only the best one's name is remembered of reports
+        assert (found["path"], found["backed"]) == (None, False)
+    else:
+        assert found["best_saved"] == {"step": 3, "score": 0.8}
+        assert (found["path"], found["backed"]) == (str(tmp_path / "checkpoint-3"), False)
 
 
 def test_a_checkpoint_of_a_later_attempt_does_not_back_what_the_earlier_one_scored():

@@ -55,7 +55,9 @@ class FileCustody:
         name = quote(job, safe=" ")
         return self._root / (name if name.strip(".") else f"%{name}")
 
-    def pin(self, job: str, step: int, source: str, *, attempt: int = 0) -> Pin:
+    def pin(
+        self, job: str, step: int, source: str, *, attempt: int = 0, scored: bool = True
+    ) -> Pin:
         """Verify a checkpoint and take it into custody; twice is once.
 
         A second look at a checkpoint that has grown (a file more) replaces the pin; one that has
@@ -68,7 +70,7 @@ class FileCustody:
         old = [pin for pin in known if not _written_anew(Path(pin.path), origin)]
         for pin in old:
             if pin.digest == seen.digest or not self._names(pin) <= set(seen.files):
-                return pin
+                return pin if scored or pin.attempt >= attempt else self._renumbered(pin, attempt)
         if old:
             attempt = old[-1].attempt
         elif known:
@@ -114,6 +116,19 @@ class FileCustody:
             _sync(folder)
         aside.rename(place)
         _sync(place.parent)
+        return pin
+
+    def _renumbered(self, pin: Pin, attempt: int) -> Pin:
+        """Correct the attempt of a pin, in one step: its marker is replaced."""
+        place = Path(pin.path).parent
+        pin = msgspec.structs.replace(pin, attempt=attempt)
+        aside = place / f"{_MARKER}-{secrets.token_hex(4)}"
+        with aside.open("wb") as file:
+            file.write(msgspec.json.encode(pin))
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(place / _MARKER)
+        _sync(place)
         return pin
 
     def _take(self, path: Path, target: Path) -> None:

@@ -64,6 +64,8 @@ class Custodian:
         self._folders: dict[str, Path | None] = {}
         self._known: dict[str, dict[str, tuple[float, ...]]] = {}
         self._refused: dict[str, str] = {}
+        self._fresh: dict[str, set[str]] = {}
+        self._attempts: dict[tuple[str, str], int] = {}
         self._soon: set[str] = set()
         self._taking = threading.Lock()
         self._wake = threading.Event()
@@ -164,6 +166,8 @@ class Custodian:
         for found in find(folder):
             if found.step in attempts:
                 self._take(job, record, found, attempt=attempts[found.step])
+        with self._taking:
+            self._fresh.pop(job, None)
 
     def _take(
         self, job: str, record: JobRecord, found: Found, *, attempt: int | None = None
@@ -171,23 +175,37 @@ class Custodian:
         """Take one checkpoint, if it is new and whole; with an attempt it need not settle."""
         with self._taking:
             known = self._known.setdefault(job, {})
+            # Taken since the last report, before it was heard of a new attempt: it is of that.
+            fresh = attempt is not None and found.name in self._fresh.get(job, ())
             try:
                 state = _state(Path(found.path))
-                if known.get(found.name) == state:
+                seen = known.get(found.name) == state and not fresh
+                if seen and (attempt is None or self._is_pinned(job, found)):
                     return False
                 changed_ago = time.time() - inspect(Path(found.path)).changed_at
                 if changed_ago < self._settle_s and attempt is None:
                     return False
                 run = max(0, record.newest[0]) if attempt is None else attempt
-                self._store.pin(job, found.step, found.path, attempt=run)
+                if known.get(found.name) == state and not fresh:  # let go, and now scored
+                    run = min(run, self._attempts[job, found.name])
+                pin = self._store.pin(job, found.step, found.path, attempt=run, scored=not fresh)
             except (TornCheckpointError, OSError) as error:
                 self._refused[job] = str(error)
                 return False
             self._refused.pop(job, None)
             known[found.name] = state
+            self._attempts[job, found.name] = pin.attempt
+            # What is saved right after its own report belongs to that: evaluated, then saved.
+            if attempt is None and record.newest[1] != found.step:
+                self._fresh.setdefault(job, set()).add(found.name)
         if record.saved.get(found.step) != found.name:
             self._log_saved(job, found)
         return True
+
+    def _is_pinned(self, job: str, found: Found) -> bool:
+        """Whether a checkpoint is held; what was let go before it was scored is taken again."""
+        held = {(pin.step, pin.name) for pin in self._store.pins(job)}
+        return (found.step, found.name) in held
 
     def _log_saved(self, job: str, found: Found) -> None:
         assert self._controller is not None
@@ -203,6 +221,10 @@ class Custodian:
 
     def let_go(self, job: str, record: JobRecord) -> None:
         """Unpin what is neither best nor last nor waiting for its score."""
+        with self._taking:  # what is just being secured for a report must not go
+            self._let_go(job, record)
+
+    def _let_go(self, job: str, record: JobRecord) -> None:
         pins = list(self._store.pins(job))
         keys = {(pin.attempt, pin.step) for pin in pins}
         given = scored_pins(pins, record.scored)
@@ -253,13 +275,22 @@ class Custodian:
         for key in sorted(given, key=lambda key: (-record.scored[given[key]], key[1], key[0])):
             if self._whole(by_key[key]):
                 return given[key], by_key[key].path
-        named = None if record.best is None else record.best.checkpoint
-        if named and record.best is not None and Path(named).is_absolute():
+        return self._best_elsewhere(record)
+
+    @staticmethod
+    def _best_elsewhere(record: JobRecord) -> tuple[tuple[int, int], str] | None:
+        """Return the same for checkpoints that reporters name by absolute paths, not in custody."""
+        best, scored = record.best, record.scored
+        for attempt, step in sorted(scored, key=lambda key: (-scored[key], key[1], key[0])):
+            is_best = best is not None and (best.attempt, best.step) == (attempt, step)
+            named = (best.checkpoint if best and is_best else None) or record.saved.get(step)
+            if named is None or not Path(named).is_absolute():
+                continue
             try:
                 inspect(Path(named))
             except TornCheckpointError:
-                return None
-            return (record.best.attempt, record.best.step), named
+                continue
+            return (attempt, step), named
         return None
 
     def _whole(self, pin: Pin) -> bool:
