@@ -229,23 +229,26 @@ class Tiresias:
         self._fill.place((place.key, place.rank, job.id, job.held_gpus))
 
     def _wait(self, place: _Place, gpus: int) -> None:
-        waiting = self._fill.waiting
-        self._stale = self._stale or place.key < waiting.lowest()
-        waiting.add((place.key, place.rank, place.job, gpus))
+        key, waiting = place.key, self._fill.waiting
+        if not self._stale and key < waiting.lowest():
+            self._stale = True
+        waiting.add((key, place.rank, place.job, gpus))
 
     def _started(self, place: _Place, job: JobView, now: float) -> None:
-        self._run(place, job)
+        held = job.held_gpus
+        self._ranks = rank = self._ranks + 1
+        place.key = key = place.key & ~1
+        place.rank = place.start = rank
+        self._fill.place((key, rank, place.job, held))
         if place.waits_since == place.waits_since:
             place.waited_s += now - place.waits_since
             place.waits_since = math.nan
         if place.timer:
             self._set_timer(place, "")
-        place.start = rank = place.rank
         attained = job.gpu_seconds - place.forgiven
-        held = job.held_gpus
         limits, crossings = self._limits, self._crossings
         time = _NEVER
-        for level in range(len(limits) - 1, place.key // 2 - 1, -1):
+        for level in range(len(limits) - 1, key // 2 - 1, -1):
             left = limits[level] - attained
             time = now + left / held if left > 0.0 else now
             heappush(crossings[level], (time, rank, level, place))
