@@ -219,19 +219,19 @@ class Simulator:
     def _happen(self, event: Event) -> None:
         """Let a scheduled fact come true, then tell the kernel."""
         if type(event) is JobStarted:
-            run = self._runs[event.job]
-            if run.stage is not _STARTING:
-                return  # stopped before it came up
+            run = self._runs.get(event.job)
+            if run is None or run.stage is not _STARTING:
+                return  # stopped before it came up, and perhaps gone
             run.begin(event.time)
             self.log.starts += 1
             if math.isnan(self.log.first_start_s[run.index]):
                 self.log.first_start_s[run.index] = event.time
             heappush(self._heap, run.set_out(self._tickets))
         elif type(event) is JobEnded:
-            run = self._runs.pop(event.job)
-            run.release(event.time)
-            self.log.end(run.index, event.time, event.outcome, run.gpu_seconds, run.service_s)
-            self.log.evals += run.delivered if self._told_apart else run.cursor
+            gone = self._runs.pop(event.job)
+            gone.release(event.time)
+            self.log.end(gone.index, event.time, event.outcome, gone.gpu_seconds, gone.service_s)
+            self.log.evals += gone.delivered if self._told_apart else gone.cursor
         elif type(event) is JobPreempted:
             self._runs[event.job].release(event.time)
             self.log.preemptions += 1
