@@ -113,6 +113,8 @@ def measure(folder: Path, remote: Remote, stops: int) -> tuple[np.ndarray, np.nd
         term = wait_for(folder / f"j{number}.term")
         began = wait_for(folder / f"j{number + 1}.began")
         rows.append((answered - sent, term - sent, began - term))
+    remote.post(f"/jobs/j{stops}/stop", {})  # the last one, which waited for all others
+    wait_for(folder / f"j{stops}.term")
     return tuple(np.array(rows).T)
 
 
