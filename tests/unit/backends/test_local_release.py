@@ -85,6 +85,19 @@ def test_a_killed_supervisor_is_replaced_and_the_orphans_still_end(backend, tmp_
     assert supervisor.start_ticks(main) is None
 
 
+def test_a_supervisor_killed_after_the_stop_was_asked_for_is_replaced_too(backend, tmp_path):
+    start(backend, sys.executable, "-c", ESCAPE, str(tmp_path / "pid"), "300")
+    escaped = pid_in(tmp_path / "pid")
+    main = backend._runs["a"].process()
+    keeper = int(Path(f"/proc/{main}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    os.kill(keeper, signal.SIGSTOP)  # it cannot act on the stop any more
+    backend.stop(Order(key="2.0", job="a", grace_s=0.2))
+    os.kill(keeper, signal.SIGKILL)
+    eventually(lambda: report(backend).state is RunState.RELEASED, 60.0)
+    assert supervisor.start_ticks(escaped) is None
+    assert supervisor.start_ticks(main) is None
+
+
 def test_memory_above_the_floor_keeps_a_gpu_and_ends_in_quarantine_until_it_falls(tmp_path):
     used = {"0": 900.0, "1": 0.0}
     backend = LocalBackend(

@@ -34,7 +34,7 @@ def drawn(rule, fate, *, runs, evals, sigma, seed):
 @pytest.mark.parametrize(("shape", "sigma"), [("linear", 0.12), ("cliff", 0.12), ("gao", 0.05)])
 def test_finds_nine_tenths_of_what_the_reference_finds(shape, sigma):
     # Both set to 1 % of this cell's healthy runs on one half, measured on the other.
-    cell = curves(shape, 10, sigma, runs=1000, seed=31)
+    cell = curves(shape, 10, sigma, runs=3000, seed=31)
     spec = f"bayes:shape={shape},declining=0.6," + ",".join(f"{k}={v}" for k, v in WORLD.items())
     found = set_equal(margins(spec, cell), odds(cell, seed=32, particles=250), 0.01, seed=33)
     assert found.share >= 0.9

@@ -266,6 +266,7 @@ class LocalBackend:
             ended_ago = boot_seconds() - run.ended_at
             return self._releasing(ended_ago, "GPU memory is still in use")
         if run.has("stop.json"):
+            self._adopt(run)
             asked = msgspec.json.decode((run.folder / "stop.json").read_bytes())
             return self._releasing(boot_seconds() - asked["asked_at"] - asked["grace_s"], "")
         if run.process() is not None:
@@ -280,12 +281,20 @@ class LocalBackend:
     def _between(self, run: _Run) -> tuple[RunState, str]:
         """Judge a run whose first process does not live: not yet, or not any more."""
         if run.has("process.json"):
-            if not run.supervised() and not self._is_released(run):
-                self._supervise(run)  # it was killed; another one adopts what is left
+            self._adopt(run)
             return RunState.RELEASING, "its first process has ended"
         if boot_seconds() - run.order.written_at > _START_TIMEOUT_S and not run.supervised():
             supervisor.write(run.folder / "exit.json", {"exit_code": None, "ended_at": 0.0})
         return RunState.QUEUED, "starting"
+
+    def _adopt(self, run: _Run) -> None:
+        """Where a run's supervisor was killed, have another one end what is left and prove it.
+
+        One that is being killed holds its lock for a moment still, so this is asked again at
+        each look. A supervisor writes its proof before it lets go of the lock: hence the order.
+        """
+        if not run.supervised() and not self._is_released(run):
+            self._supervise(run)
 
     def _is_released(self, run: _Run) -> bool:
         if run.released:
