@@ -43,7 +43,8 @@ format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.ready
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@missed=0; for file in benchmarks/bench_*.py; do \
+	  echo "== $$file"; $(BIN)/python $$file || missed=1; done; exit $$missed
 
 docs: $(VENV)/.ready
 	$(BIN)/mkdocs build --strict

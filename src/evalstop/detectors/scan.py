@@ -246,7 +246,7 @@ def _evidence(state: ScanState, items: int) -> tuple[float, str]:
             return 0.0, TOO_FEW
         answers *= math.sqrt((1.0 - rho) / variance)
         if rho:
-            answers /= np.sqrt(bank.swell(np.array(rho)))
+            answers /= np.sqrt(bank.swell_one(rho))
         return bank.mixed_one(bank.tamed(answers, (count - 1) / 2.0)), UNKNOWN_ERROR
     newest = state.variances[-1]
     if items:
@@ -263,7 +263,7 @@ def _evidence(state: ScanState, items: int) -> tuple[float, str]:
         factor = excess(state.scatter, mean)
         answers /= np.sqrt((bank.squares @ variances) * factor)
     if rho:
-        answers /= np.sqrt(bank.swell(np.array(rho)))
+        answers /= np.sqrt(bank.swell_one(rho))
     note = COUNTED.format(items) if items else ""
     if factor > 1.0:
         source = f"error of {items} items" if items else "reported error"
