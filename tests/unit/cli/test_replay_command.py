@@ -116,12 +116,20 @@ def test_rules_lists_every_rule_with_parameters(capsys):
     assert "consecutive" in capsys.readouterr().out
 
 
+# Tests that run in a shell's background inherit that interrupts are ignored: not so this command.
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from evalstop.cli import main
+sys.exit(main())
+"""
+
+
 def test_an_interrupt_ends_the_command_without_a_trace(tmp_path):
     fifo = tmp_path / "runs.csv"
     os.mkfifo(fifo)  # the command waits for it to be written
     process = subprocess.Popen(
-        [sys.executable, "-c", "from evalstop.cli import main; import sys; sys.exit(main())",
-         "replay", str(fifo)],
+        [sys.executable, "-c", INTERRUPTIBLE, "replay", str(fifo)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
