@@ -76,4 +76,4 @@ lock:
 	@PYTHON=$(PYTHON) bash tools/lock.sh
 
 clean:
-	rm -rf $(VENV) .venv-* site build dist htmlcov .coverage .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-* site build dist htmlcov .coverage* .ci-runs .mypy_cache .ruff_cache .pytest_cache

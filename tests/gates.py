@@ -2,19 +2,23 @@
 
 --no-skips         a skipped test is a failed run: in CI everything that tests need is there
 --must-run PREFIX  tests whose id starts so must have been run, and none of them skipped
+--await-run FILE   another run, beside this one, leaves its exit status in FILE: end after it, and
+                   fail if it failed; its coverage data counts too
 --coverage-gates   branch coverage of each group of packages must reach its bound
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 DECIDING = ("core", "detectors", "schedulers", "policies", "metrics")
 """Packages that decide what happens to somebody's job."""
@@ -25,11 +29,15 @@ BOUNDS = (
 )
 """Least branch coverage in percent: (bound, include, omit)."""
 
+AWAITED_S = 1800.0
+"""Seconds another run gets, from the end of this one's tests, before it counts as lost."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("evalstop gates")
     group.addoption("--no-skips", action="store_true", help="fail if any test was skipped")
     group.addoption("--must-run", action="append", default=[], metavar="PREFIX")
+    group.addoption("--await-run", action="append", default=[], metavar="FILE", type=Path)
     group.addoption("--coverage-gates", action="store_true", help="check bounds (needs --cov)")
 
 
@@ -58,6 +66,13 @@ class Gates:
             why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
             self.skipped[report.nodeid] = str(why)
 
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtestloop(self) -> Iterator[object]:
+        # Last, so within pytest-cov's: it gathers all coverage data when its loop is over.
+        result = yield
+        self.complaints += awaited_complaints(self.config.getoption("--await-run"))
+        return result
+
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
         # After the tests and after pytest-cov has written its data, before the summary.
@@ -85,6 +100,29 @@ class Gates:
             terminalreporter.section("gates", sep="=", red=True)
             for complaint in self.complaints:
                 terminalreporter.line(complaint, red=True)
+
+
+def awaited_complaints(
+    files: Sequence[Path], *, within_s: float = AWAITED_S, every_s: float = 0.5
+) -> list[str]:
+    """Wait until each of the files holds the exit status of a run; tell of those that failed."""
+    deadline = time.monotonic() + within_s
+    complaints = []
+    for file in files:
+        while not (status := _status(file)) and time.monotonic() < deadline:
+            time.sleep(every_s)
+        if not status:
+            complaints.append(f"the run beside this one has not ended: {file.name}")
+        elif status != "0":
+            complaints.append(f"the run beside this one failed with {status}: {file.name}")
+    return complaints
+
+
+def _status(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError:
+        return ""
 
 
 def coverage_complaints() -> list[str]:

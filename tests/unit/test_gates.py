@@ -1,0 +1,72 @@
+"""The gates of CI fail runs that pytest alone would call passed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gates import awaited_complaints
+
+TESTS = Path(__file__).parents[1]
+
+
+def run_pytest(folder: Path, body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_it.py").write_text(body)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "gates", "--rootdir", str(folder), *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+PASSES = "def test_passes(): pass\n"
+SKIPS = "import pytest\ndef test_skips(): pytest.skip('not here')\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments", "complaint"),
+    [
+        (SKIPS, ["--no-skips"], "skipped: test_it.py::test_skips"),
+        (PASSES, ["--must-run", "test_other"], "no test of test_other* has run and passed"),
+        (SKIPS, ["--must-run", "test_it"], "must run, but was skipped: test_it.py::test_skips"),
+    ],
+)
+def test_what_was_left_out_fails_the_run(tmp_path, body, arguments, complaint):
+    done = run_pytest(tmp_path, body, *arguments)
+    assert done.returncode == 1
+    assert complaint in done.stdout
+
+
+@pytest.mark.parametrize(("status", "expected"), [("0", 0), ("1", 1), ("127", 1)])
+def test_a_run_is_as_good_as_those_beside_it(tmp_path, status, expected):
+    (tmp_path / "trl").write_text(f"{status}\n")
+    done = run_pytest(tmp_path, PASSES, "--await-run", "trl")
+    assert done.returncode == expected, done.stdout
+    assert ("the run beside this one failed with" in done.stdout) == (expected != 0)
+
+
+def test_the_gates_wait_for_a_run_that_has_not_ended(tmp_path):
+    file = tmp_path / "ray"
+    later = threading.Timer(0.3, file.write_text, ["3\n"])
+    later.start()
+    try:
+        assert awaited_complaints([file], every_s=0.01) == [
+            "the run beside this one failed with 3: ray"
+        ]
+    finally:
+        later.join()
+
+
+def test_a_run_that_never_ends_is_told(tmp_path):
+    assert awaited_complaints([tmp_path / "ray"], within_s=0.0) == [
+        "the run beside this one has not ended: ray"
+    ]
