@@ -12,12 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evalstop.core.points import EvalPoint
+from evalstop.feedback.sibling import Siblings
 from evalstop.traces.mlflow import Address, curve_of_history, store_of
+from evalstop.traces.siblings import SUFFIX, places_of
 
 if TYPE_CHECKING:
     from evalstop.feedback.scores import Watch
     from evalstop.ports import Reading
     from evalstop.traces.mlflow import Run, Server
+    from evalstop.traces.series import Curve
 
 __all__ = ["JOB_TAG", "MlflowPoll"]
 
@@ -46,6 +49,7 @@ class MlflowPoll:
         self._store = server or store_of(self._address.uri)
         self._watch = watch
         self._told: dict[str, int] = {}
+        self._siblings = Siblings()
         self.names: set[str] = set()
         self.problems: list[str] = []
 
@@ -71,19 +75,31 @@ class MlflowPoll:
         return runs[0] if runs else None
 
     def _news(self, run: Run, name: str, metric: str) -> list[Reading]:
+        curve = self._curve(run, metric)
+        sibling = f"{metric}{SUFFIX}"
+        errors = self._curve(run, sibling) if curve and sibling in run.newest else None
+        if curve is None or (errors is None and sibling in run.newest):
+            return []
+        places = places_of(curve)
+        stated = {} if errors is None else dict(zip(places_of(errors), errors.scores, strict=True))
+        stderrs = self._siblings.matched(metric, places, stated)
+        if len(stderrs) == self._told.get(metric):
+            return []
+        self._told[metric] = len(stderrs)
+        return [
+            self._watch.reading(
+                name,
+                EvalPoint(
+                    step=step, score=score, stderr=stderr, attempt=self._watch.attempt + attempt
+                ),
+            )
+            for (attempt, step), score, stderr in zip(places, curve.scores, stderrs, strict=False)
+        ]
+
+    def _curve(self, run: Run, metric: str) -> Curve | None:
+        """Return a metric's whole history; None, and the reason among `problems`, if partial."""
         history = self._store.history(run, metric)
         if history.partial:
             self.problems.append(f"{metric}: held back, the history is partial: {history.partial}")
-            return []
-        curve = curve_of_history(history, source=self._address.uri, trace_id=run.id, metric=metric)
-        if len(curve.steps) == self._told.get(metric):
-            return []
-        self._told[metric] = len(curve.steps)
-        attempts = curve.attempts or [0] * len(curve.steps)
-        rows = zip(curve.steps, curve.scores, attempts, strict=True)
-        return [
-            self._watch.reading(
-                name, EvalPoint(step=step, score=score, attempt=self._watch.attempt + attempt)
-            )
-            for step, score, attempt in rows
-        ]
+            return None
+        return curve_of_history(history, source=self._address.uri, trace_id=run.id, metric=metric)

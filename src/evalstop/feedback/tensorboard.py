@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from evalstop.core.errors import ReadError
 from evalstop.core.points import EvalPoint, stderr_of_share
+from evalstop.feedback.sibling import Siblings
 from evalstop.traces import openrlhf
 from evalstop.traces.rewinds import attempts_of
+from evalstop.traces.siblings import SUFFIX
 from evalstop.traces.tensorboard import accumulator, is_event_file, scalar_tags, scalars_of
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from evalstop.feedback.scores import Watch
+    from evalstop.feedback.sibling import Place
     from evalstop.ports import Reading
 
 __all__ = ["TensorBoardTail"]
@@ -46,6 +49,7 @@ class TensorBoardTail:
         self._watch = watch
         self._events: Any = None
         self._told: dict[str, list[int]] = {}
+        self._siblings = Siblings()
         self.names: set[str] = set()
 
     def readings(self) -> list[Reading]:
@@ -76,18 +80,32 @@ class TensorBoardTail:
         samples = {step: value for step, value, _ in sizes}
         told = self._told.get(tag, [])
         attempts = attempts_of([step for step, _, _ in events])
-        self._told[tag] = attempts
+        errors = self._siblings.matched(
+            tag,
+            [(attempt, event[0]) for attempt, event in zip(attempts, events, strict=True)],
+            self._errors(f"{tag}{SUFFIX}", tags),
+        )
+        self._told[tag] = attempts[: len(errors)]
         news = []
-        for place, (step, value, wall_time) in enumerate(events):
+        for place, stated in enumerate(errors):
+            step, value, wall_time = events[place]
             if step >= 0 and attempts[place : place + 1] != told[place : place + 1]:
-                attempt = self._watch.attempt + attempts[place]
                 items = openrlhf.prompts_evaluated(tag, tags, samples.get(step))
                 point = EvalPoint(
                     step=step,
                     score=value,
-                    attempt=attempt,
+                    attempt=self._watch.attempt + attempts[place],
                     n_items=items,
-                    stderr=stderr_of_share(value, items),
+                    stderr=stderr_of_share(value, items) if stated is None else stated,
                 )
                 news.append(self._watch.reading(name, point, wall_time))
         return news
+
+    def _errors(self, tag: str, tags: Collection[str]) -> dict[Place, float]:
+        """Return the errors written under a tag, by attempt and step."""
+        events = scalars_of(self._events, tag) if tag in tags else ()
+        attempts = attempts_of([step for step, _, _ in events])
+        return {
+            (attempt, step): value
+            for attempt, (step, value, _) in zip(attempts, events, strict=True)
+        }

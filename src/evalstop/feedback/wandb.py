@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from evalstop.core.errors import MissingExtraError, ReadError
 from evalstop.core.points import EvalPoint
 from evalstop.traces.rewinds import attempts_of
+from evalstop.traces.siblings import SUFFIX
 from evalstop.traces.wandb_offline import own_step
 
 if TYPE_CHECKING:
@@ -106,11 +107,20 @@ class WandbPoll:
 
 def _point(row: dict[str, Any], key: str) -> EvalPoint:
     """Return a row's value at the trainer's own step, where it logs one, else at W&B's."""
+    stderr = _number(row.get(f"{key}{SUFFIX}"))
+    return EvalPoint(
+        step=own_step(row),
+        score=_number(row[key]),
+        stderr=stderr if math.isfinite(stderr) and stderr > 0.0 else None,
+    )
+
+
+def _number(value: object) -> float:
+    """Return a value as a number; "NaN" and "Infinity" arrive as text."""
     try:
-        score = float(row[key])  # "NaN" and "Infinity" arrive as text
+        return float(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError):
-        score = math.nan
-    return EvalPoint(step=own_step(row), score=score)
+        return math.nan
 
 
 def _public_api() -> Any:  # noqa: ANN401 -- the package's own object

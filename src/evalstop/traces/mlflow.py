@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evalstop.core.errors import InputError, MissingExtraError, ReadError
 from evalstop.traces.rewinds import attempts_of
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
+from evalstop.traces.siblings import with_errors
 from evalstop.traces.trainer_state import is_bookkeeping
 
 if TYPE_CHECKING:
@@ -188,10 +189,17 @@ def read_mlflow(text: str, metric: str | None = None) -> Loaded:  # noqa: ARG001
     store = store_of(address.uri)
     runs = store.runs(address)
     curves = [
-        curve_of_history(store.history(run, name), source=text, trace_id=run.name, metric=name)
+        curve
         for run in runs
-        for name in run.newest
-        if not is_bookkeeping(name)
+        for curve in with_errors(
+            [
+                curve_of_history(
+                    store.history(run, name), source=text, trace_id=run.name, metric=name
+                )
+                for name in run.newest
+                if not is_bookkeeping(name)
+            ]
+        )
     ]
     if not curves:
         raise ReadError(text, f"found {len(runs)} runs, none with a metric")

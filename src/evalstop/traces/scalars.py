@@ -11,6 +11,7 @@ from evalstop.traces import openrlhf
 from evalstop.traces.names import canonical
 from evalstop.traces.rewinds import attempts_of, current_branch
 from evalstop.traces.series import Curve, SkippedPoint
+from evalstop.traces.siblings import SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +26,6 @@ _REWARDS = (
     "train_reward", "train_rewards_chosen", "critic_rewards_mean", "train_rollout_reward_mean",
     "reward",
 )  # fmt: skip
-_STDERR = "_stderr"
 
 
 def curves_of_scalars(scalars: Scalars, *, source: str, trace_id: str) -> list[Curve]:
@@ -50,7 +50,7 @@ def curves_of_scalars(scalars: Scalars, *, source: str, trace_id: str) -> list[C
             metric=name,
             steps=steps,
             scores=[value for _, value in points],
-            stderrs=_stderrs(scalars.get(f"{name}{_STDERR}", ()), steps, attempts),
+            stderrs=_stderrs(scalars.get(f"{name}{SUFFIX}", ()), steps, attempts),
             n_items=counts if any(counts) else None,
             attempts=attempts if any(attempts) else None,
             proxies=_at_or_before(rewards, steps),
@@ -61,7 +61,7 @@ def curves_of_scalars(scalars: Scalars, *, source: str, trace_id: str) -> list[C
                 if step < 0
             ),
         )
-        if written and not (name.endswith(_STDERR) and name.removesuffix(_STDERR) in scalars):
+        if written and not (name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in scalars):
             curves.append(curve)
     return curves
 

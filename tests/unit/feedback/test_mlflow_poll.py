@@ -121,3 +121,32 @@ def test_a_server_that_is_gone_is_told():
     source = MlflowPoll("mlflow:http://127.0.0.1:9?run=r1", WATCH)
     with pytest.raises(ReadError, match="does not answer"):
         source.readings()
+
+
+def errors(readings):
+    return [(r.point.step, r.point.stderr) for r in readings]
+
+
+def test_a_sibling_metric_says_the_standard_error(fake):
+    source = poll(fake)
+    for step in (10, 20):
+        fake.log("eval_acc", step, 0.5)
+        fake.log("eval_acc_stderr", step, 0.125)
+    assert errors(source.readings()) == [(10, 0.125), (20, 0.125)]
+    fake.log("eval_acc", 30, 0.5)  # its error is not logged yet
+    assert source.readings() == []
+    fake.log("eval_acc_stderr", 30, "NaN")
+    assert errors(source.readings())[2:] == [(30, None)]
+    assert source.readings() == []
+
+
+def test_a_partial_history_of_errors_holds_the_scores_back(fake):
+    fake.log("eval_acc", 1, 0.5)
+    for step in range(3):
+        fake.log("eval_acc_stderr", step, 0.125)
+    fake.loops = True
+    source = poll(fake)
+    assert source.readings() == []
+    assert source.problems[0].startswith("eval_acc_stderr: held back")
+    fake.loops = False
+    assert errors(source.readings()) == [(1, 0.125)]

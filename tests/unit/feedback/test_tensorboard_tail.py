@@ -92,3 +92,36 @@ def test_events_that_break_the_parser_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(source._events, "Reload", broken)
     with pytest.raises(ReadError, match="corrupt"):
         source.readings()
+
+
+def errors(readings):
+    return [(r.point.attempt, r.point.step, r.point.stderr) for r in readings]
+
+
+def test_a_sibling_metric_says_the_standard_error(tmp_path):
+    writer = EventFileWriter(str(tmp_path))
+    source = TensorBoardTail(tmp_path, WATCH)
+    for step in (10, 20):
+        add(writer, "eval/acc", step, 0.5)
+        add(writer, "eval/acc_stderr", step, 0.125)
+    assert errors(source.readings()) == [(0, 10, 0.125), (0, 20, 0.125)]
+    add(writer, "eval/acc", 30, 0.5)  # its error is not written yet
+    assert source.readings() == []
+    add(writer, "eval/acc_stderr", 30, 0.25)
+    assert errors(source.readings()) == [(0, 30, 0.25)]
+    add(writer, "eval/acc", 40, 0.5)  # and of this one never
+    assert source.readings() == []
+    assert errors(source.readings()) == [(0, 40, None)]
+    assert source.readings() == []
+    writer.close()
+
+
+def test_after_a_rewind_the_error_is_the_new_attempts(tmp_path):
+    writer = EventFileWriter(str(tmp_path))
+    for place, step in enumerate((10, 20, 30, 20, 30)):
+        add(writer, "eval/acc", step, 0.5)
+        add(writer, "eval/acc_stderr", step, (place + 1) / 16)
+    writer.close()
+    assert errors(TensorBoardTail(tmp_path, WATCH).readings()) == [
+        (0, 10, 1 / 16), (0, 20, 2 / 16), (0, 30, 3 / 16), (1, 20, 4 / 16), (1, 30, 5 / 16),
+    ]  # fmt: skip

@@ -119,3 +119,10 @@ def test_a_broken_export_is_told(tmp_path, rows, words):
     path.write_text('"Step","a - eval/acc"\n' + rows)
     with pytest.raises(ReadError, match=words):
         read_source(path)
+
+
+@pytest.mark.parametrize(("stated", "stderr"), [(0.125, 0.125), ("NaN", None), (0, None)])
+def test_a_sibling_key_says_the_standard_error(stated, stderr):
+    run = FakeRun([row(1, **{"eval/acc": 0.5, "eval/acc_stderr": stated})])
+    (reading,) = poll(FakeApi(run)).readings()
+    assert reading.point.stderr == stderr

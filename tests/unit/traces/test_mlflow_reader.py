@@ -189,10 +189,12 @@ def test_a_store_without_server_is_read_by_mlflow_itself(tmp_path, monkeypatch):
     run = client.create_run(client.create_experiment("mine"), run_name="r")
     for step, value in ((10, 0.5), (20, float("nan")), (30, 0.25)):
         client.log_metric(run.info.run_id, "eval_acc", value, step=step)
+    client.log_metric(run.info.run_id, "eval_acc_stderr", 0.125, step=30)
     for text in (f"mlflow:{uri}?experiment=mine", f"mlflow:{uri}?run={run.info.run_id}"):
         (curve,) = read_source(text).curves
         assert (curve.trace_id, list(curve.steps)) == ("r", [10, 20, 30])
         assert math.isnan(curve.scores[1])
+        assert [value == 0.125 for value in curve.stderrs] == [False, False, True]
         assert curve.partial == ""
     with pytest.raises(ReadError, match="no experiment 'other'"):
         read_source(f"mlflow:{uri}?experiment=other")
