@@ -21,8 +21,10 @@ from lightning.pytorch.callbacks import Callback
 
 from evalstop.client.curve import CurvePoint
 from evalstop.client.notices import Notices
+from evalstop.client.watched import standard_error
 from evalstop.config.rules import parse_rule
 from evalstop.core.points import Verdict
+from evalstop.core.signals import trainer_signals
 from evalstop.detectors.monitor import Monitor, sign_of
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class EvalStopLightning(Callback):  # type: ignore[misc] # lightning's types are
         metric: name of the logged validation metric.
         direction: "max" if higher is better, "min" if lower is. There is no default (R07).
         rule: any rule as `evalstop.parse_rule` reads it.
-        stderr: name of the logged standard error of the metric, if there is one.
+        stderr: name of the logged standard error of the metric; by default ``METRIC_stderr``.
         n_items: number of evaluated items, for scores that are shares.
         proxy: name of the logged training reward, if there is one.
         job_type: rlhf, dpo, lora or other: which entry of a rule map applies.
@@ -112,7 +114,7 @@ class EvalStopLightning(Callback):  # type: ignore[misc] # lightning's types are
         self._monitor = None
 
     def _judge(self, trainer: Any) -> bool:  # noqa: ANN401 -- lightning's types are not required
-        metrics: Mapping[str, Any] = trainer.callback_metrics
+        metrics = _numbers(trainer.callback_metrics)
         if self._metric not in metrics:
             names = ", ".join(sorted(metrics)) or "none"
             self._notices.warn("blind", f"{self._metric!r} was not logged; there is: {names}")
@@ -123,11 +125,12 @@ class EvalStopLightning(Callback):  # type: ignore[misc] # lightning's types are
                 self._monitor.update(**point)
         point = CurvePoint(
             step=int(trainer.global_step),
-            score=_number(metrics, self._metric),
-            stderr=_number(metrics, self._stderr),
+            score=metrics[self._metric],
+            stderr=standard_error(self._metric, metrics, given=self._stderr),
             n_items=self._n_items,
-            proxy=_number(metrics, self._proxy),
+            proxy=None if self._proxy is None else metrics.get(self._proxy),
             epoch_key=None,
+            signals=trainer_signals(metrics),
         )
         self._points.append(point)
         self.verdict = self._monitor.update(**point)
@@ -136,8 +139,7 @@ class EvalStopLightning(Callback):  # type: ignore[misc] # lightning's types are
         return self.verdict.alarm
 
 
-def _number(metrics: Mapping[str, Any], name: str | None) -> float | None:
-    if name is None or name not in metrics:
-        return None
-    value = float(metrics[name])
-    return value if math.isfinite(value) else None
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return logged metrics, tensors of one number among them; None where one is not finite."""
+    values = {name: float(value) for name, value in metrics.items()}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}

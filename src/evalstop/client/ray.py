@@ -22,6 +22,7 @@ from ray.tune.stopper import Stopper
 
 from evalstop.config.rules import parse_rule
 from evalstop.core.errors import InputError
+from evalstop.core.signals import trainer_signals
 from evalstop.detectors.monitor import Monitor, sign_of
 
 if TYPE_CHECKING:
@@ -57,11 +58,12 @@ class _Judge:
                 rules = parse_rule(self._rule)
                 monitor = Monitor(rules, direction=direction, job_type=self._job_type)
                 self._monitors[trial] = monitor
-            error = None if self._stderr is None else result.get(self._stderr)
+            error = result.get(f"{metric}_stderr" if self._stderr is None else self._stderr)
             verdict = monitor.update(
                 score=float(result[metric]),
                 step=int(result[self._step]),
                 stderr=None if error is None else float(error),
+                signals=trainer_signals(result),
             )
         except Exception as error:  # noqa: BLE001 -- fail open
             _logger.warning(
@@ -82,7 +84,7 @@ class EvalStopScheduler(TrialScheduler):  # type: ignore[misc] # ray's types are
         metric: the held-out metric; by default that of `TuneConfig`.
         direction: "max" or "min"; by default the ``mode`` of `TuneConfig`.
         rule: any rule as `evalstop.parse_rule` reads it.
-        stderr: name of the reported standard error of the metric, if there is one.
+        stderr: name of the reported standard error of the metric; by default ``METRIC_stderr``.
         step: name of the reported step.
         job_type: rlhf, dpo, lora or other: which entry of a rule map applies.
     """

@@ -92,6 +92,17 @@ def test_the_curve_survives_tunes_own_saving():
     assert back.on_trial_result(None, Trial(), result) == "STOP"
 
 
+def test_the_error_is_found_by_its_usual_name():
+    named = EvalStopScheduler(metric="win_rate", direction="max", stderr="error")
+    found = EvalStopScheduler(metric="win_rate", direction="max")
+    step_through(named, HACKED)
+    for place, score in enumerate(HACKED, start=1):
+        result = {"win_rate": score, "win_rate_stderr": 0.01, "training_iteration": place}
+        found.on_trial_result(None, Trial(), result)
+    assert found.verdicts == named.verdicts
+    assert found.verdicts["t"].alarm
+
+
 def test_a_result_without_the_metric_is_no_evaluation():
     scheduler = EvalStopScheduler(metric="win_rate", direction="max")
     assert scheduler.on_trial_result(None, Trial(), {"training_iteration": 1}) == "CONTINUE"

@@ -37,7 +37,16 @@ class Model(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
-def fit(folder, scores, callback, *, resume=None, epochs=EPOCHS, callbacks=()):
+class TalkingModel(Model):
+    """It logs the error as loggers name it, and what is going on beside the score."""
+
+    def validation_step(self, batch, place):
+        super().validation_step(batch, place)
+        self.log("win_rate_stderr", STDERR)
+        self.log("objective/kl", 0.5 * self.current_epoch)
+
+
+def fit(folder, scores, callback, *, resume=None, epochs=EPOCHS, callbacks=(), model=Model):
     data = DataLoader(TensorDataset(torch.ones(8, 2)), batch_size=4)
     trainer = Trainer(
         default_root_dir=folder,
@@ -48,7 +57,7 @@ def fit(folder, scores, callback, *, resume=None, epochs=EPOCHS, callbacks=()):
         enable_model_summary=False,
         callbacks=[callback, *callbacks],
     )
-    trainer.fit(Model(scores), data, data, ckpt_path=resume)
+    trainer.fit(model(scores), data, data, ckpt_path=resume)
     return trainer
 
 
@@ -62,6 +71,16 @@ def test_a_falling_run_is_stopped_and_a_healthy_one_is_not(tmp_path):
     assert falling.verdict.best_score == pytest.approx(max(HACKED))
     assert fit(tmp_path / "b", HEALTHY, healthy).current_epoch == len(HEALTHY)
     assert healthy.stopped_at is None
+
+
+def test_the_error_is_found_by_its_usual_name_and_side_signals_are_kept(tmp_path):
+    named, found = guard(), EvalStopLightning("win_rate", direction="max")
+    fit(tmp_path / "a", HACKED, named)
+    fit(tmp_path / "b", HACKED, found, model=TalkingModel)
+    assert found.verdict == named.verdict
+    points = found.state_dict()["points"]
+    assert [point["stderr"] for point in points] == [pytest.approx(STDERR)] * len(points)
+    assert [point["signals"] for point in points] == [{"kl": i / 2} for i in range(len(points))]
 
 
 def test_the_curve_comes_back_with_the_checkpoint(tmp_path):
