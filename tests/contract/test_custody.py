@@ -8,6 +8,7 @@ import pytest
 from evalstop.custody import FileCustody
 from evalstop.testing import CustodyContract
 from evalstop.testing.custody import write_checkpoint
+from evalstop.testing.object_stores import ObjectContract
 
 
 class FileContract(CustodyContract):
@@ -52,3 +53,15 @@ class TestAcrossFileSystems(FileContract):
 
     def custody(self):
         return FileCustody(self.root / "custody")
+
+
+class TestObjectsInMemory(ObjectContract):
+    @pytest.fixture(autouse=True)
+    def _base(self, request, tmp_path):
+        self.base, self.root = f"memory://{request.node.name}", tmp_path
+
+
+class TestObjectsInFiles(ObjectContract):
+    @pytest.fixture(autouse=True)
+    def _base(self, tmp_path):
+        self.base, self.root = f"file://{tmp_path}/objects", tmp_path

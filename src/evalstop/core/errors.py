@@ -10,6 +10,7 @@
     │   └── SchemaError     the store was written by a newer or unknown evalstop
     ├── BackendError        a backend refused a command or did not answer
     ├── TornCheckpointError a folder is not a complete checkpoint
+    ├── CustodyError        the store of checkpoints refused or did not answer
     ├── IllegalEventError   a driver sent a fact that cannot follow the ones before: a bug, loudly
     └── IllegalActionError  a policy answered with something impossible: a bug, loudly
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 __all__ = [
     "BackendError",
+    "CustodyError",
     "EvalStopError",
     "IllegalActionError",
     "IllegalEventError",
@@ -89,6 +91,10 @@ class TornCheckpointError(EvalStopError):
         super().__init__(f"{path}: not a complete checkpoint: {problem}")
         self.path = path
         self.problem = problem
+
+
+class CustodyError(EvalStopError):
+    """The object store of checkpoints refused or did not answer in time; it may be tried again."""
 
 
 class IllegalEventError(EvalStopError):

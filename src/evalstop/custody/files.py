@@ -19,6 +19,7 @@ from urllib.parse import quote
 import msgspec
 
 from evalstop.core.errors import TornCheckpointError
+from evalstop.custody.again import attempt_of, held_already
 from evalstop.custody.verify import WEIGHTS, files_of, inspect
 from evalstop.ports import Pin
 
@@ -58,23 +59,15 @@ class FileCustody:
     def pin(
         self, job: str, step: int, source: str, *, attempt: int = 0, scored: bool = True
     ) -> Pin:
-        """Verify a checkpoint and take it into custody; twice is once.
-
-        A second look at a checkpoint that has grown (a file more) replaces the pin; one that has
-        lost files since does not. Weights that were written anew are another checkpoint, of a run
-        that went through the step again: it gets a pin, and a higher attempt, of its own.
-        """
+        """Verify a checkpoint and take it into custody; twice is once."""
         origin = Path(source)
         seen = inspect(origin, marker=self._marker)
         known = [pin for pin in self.pins(job) if (pin.step, pin.name) == (step, origin.name)]
         old = [pin for pin in known if not _written_anew(Path(pin.path), origin)]
-        for pin in old:
-            if pin.digest == seen.digest or not self._names(pin) <= set(seen.files):
-                return pin if scored or pin.attempt >= attempt else self._renumbered(pin, attempt)
-        if old:
-            attempt = old[-1].attempt
-        elif known:
-            attempt = max(attempt, 1 + max(pin.attempt for pin in known))
+        pin = held_already(old, seen, self._names)
+        if pin is not None:
+            return pin if scored or pin.attempt >= attempt else self._renumbered(pin, attempt)
+        attempt = attempt_of(known, old, attempt)
         folder = self._folder(job)
         folder.mkdir(exist_ok=True)
         aside = folder / f"{_ASIDE}{secrets.token_hex(8)}"

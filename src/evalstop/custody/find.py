@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,9 +11,10 @@ from msgspec import Struct
 from evalstop.custody.verify import WEIGHTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["Found", "find"]
+__all__ = ["Found", "find", "named"]
 
 _STEP = re.compile(r"(?:^|[-_=a-z])(\d{1,15})(?=$|[-_.])")
 _UNFINISHED = (".", "tmp", "_tmp")
@@ -34,18 +36,27 @@ def find(folder: Path) -> list[Found]:
     ``500.safetensors``: the last number in the name is the step. Names that say they are
     unfinished are left out; whether the others are complete is for `inspect` to tell.
     """
-    found = []
     try:
-        children = list(folder.iterdir())
+        children = [(path.name, path.is_dir()) for path in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    for path in children:
-        name = path.name
+    return named(str(folder), children)
+
+
+def named(folder: str, children: Iterable[tuple[str, bool]]) -> list[Found]:
+    """Return those of a folder's children that are named like checkpoints, by step.
+
+    Args:
+        folder: its path or URL.
+        children: names, and whether each is a folder.
+    """
+    found = []
+    for name, is_folder in children:
         if name.startswith(_UNFINISHED) or name.endswith(_UNFINISHED_ENDS):
             continue
-        if not path.is_dir() and path.suffix not in WEIGHTS:
+        if not is_folder and PurePosixPath(name).suffix not in WEIGHTS:
             continue
         numbers = _STEP.findall(name.lower())
         if numbers:
-            found.append(Found(step=int(numbers[-1]), name=name, path=str(path)))
+            found.append(Found(step=int(numbers[-1]), name=name, path=f"{folder}/{name}"))
     return sorted(found, key=lambda one: (one.step, one.name))
