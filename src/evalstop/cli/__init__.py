@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program's name; ``sys.argv[1:]`` by default.
     """
     from evalstop.cli.commands import application  # noqa: PLC0415 -- quick to import main alone
+    from evalstop.cli.output import spare_words  # noqa: PLC0415 -- same
 
+    spare_words()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         application(words)(args=words, prog_name="evalstop")

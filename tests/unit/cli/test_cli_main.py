@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 import types
@@ -143,6 +144,68 @@ def test_tables_are_ruled_in_a_terminal_and_figures_are_not_broken(monkeypatch, 
     assert "[b] name" in out
     assert "\u2500" in out
     assert "1.18e+03" in out
+
+
+RUNS = [
+    [
+        f"{team}-{run}/run-of-a-long-name:eval_accuracy",
+        str(run),
+        "0.4957",
+        "12.5 (-31.0 %)",
+        "598 >= 3.82",
+    ]
+    for team in "ab"
+    for run in range(2)
+]
+HEADS = ["run", "evals", "best by then", "JCT mean, h", "why"]
+
+
+@pytest.mark.parametrize("columns", [10, 20, 40, 60, 80, 120, 200])
+def test_no_cell_is_lost_however_narrow_the_terminal_is(monkeypatch, capsys, columns):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table("Title", HEADS, RUNS, right="lrrrl")
+    out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    for row in RUNS:
+        for cell in row[1:-1]:  # figures stand in one piece
+            assert cell in out
+    for name in HEADS:
+        for word in name.split():
+            assert word in out
+    for row in RUNS:  # words fold, and their first letters are enough to tell one from another
+        assert row[0][:12] in out
+
+
+@pytest.mark.parametrize("columns", [80, 100, 300])
+def test_a_table_is_no_wider_than_its_terminal(monkeypatch, capsys, columns):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table("Title", HEADS, RUNS, right="lrrrl")
+    out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_names_may_hold_what_the_terminal_cannot_show(tmp_path, encoding, options):
+    path = tmp_path / "runs.csv"
+    rows = "".join(
+        f"\u00dcn\u00ef-\u2192-\U0001f389,{i},{s}\n" for i, s in enumerate([0.5, 0.6, 0.1])
+    )
+    path.write_text("trace_id,step,score\n" + rows, encoding="utf-8")
+    command = ["replay", str(path), "--direction", "max", "--rule", "patience:k=1", *options]
+    process = subprocess.run(
+        [sys.executable, "-m", "evalstop", *command],
+        capture_output=True,
+        env={"PYTHONPATH": ":".join(sys.path), "PYTHONIOENCODING": encoding},
+        check=True,
+    )
+    assert process.stderr == b""
+    out = process.stdout.decode(encoding)
+    if options:
+        assert json.loads(out)["results"][0]["trace_id"] == "\u00dcn\u00ef-\u2192-\U0001f389"
+    else:
+        assert out.splitlines()[2].split("\t")[1:3] == ["score", "3"]
 
 
 def test_progress_is_shown_to_people_only(capsys):

@@ -92,8 +92,14 @@ def power(
     if evals < _FEWEST or not 1 <= top < evals:
         msg = f"expected at least 4 evals and a peak before the last, got evals={evals}, peak={top}"
         raise InputError(msg)
-    if not drop > 0.0 or shape not in get_args(Shape):
+    if not 0.0 < drop < math.inf or shape not in get_args(Shape):
         msg = f"expected drop > 0 and shape linear, cliff or gao, but got {drop} and {shape!r}"
+        raise InputError(msg)
+    if items is not None and drop > 1.0:
+        msg = (
+            "scores of items that are right or wrong lie between 0 and 1, so drop must be at most "
+            f"1 with --items, but it is {drop:g}: write 2 points of 100 as 0.02"
+        )
         raise InputError(msg)
     truth = _truth(evals, top, shape)
     noise = np.random.default_rng(seed).standard_normal((runs, evals))
