@@ -1,6 +1,6 @@
 """Tables in long form: one row an evaluation.
 
-Columns: ``trace_id``, ``step``, ``score`` (or ``value``); optional ``metric``,
+Columns: ``trace_id`` (or ``run``), ``step``, ``score`` (or ``value``); optional ``metric``,
 ``greater_is_better``, ``stderr``, ``n_items``, ``job_type``, ``loss``, ``proxy``, ``attempt``,
 ``epoch_key``, ``eval_id``, ``label``. The parsers of CSV, Parquet and JSONL end here, so that
 every format says the same about the same mistake.
@@ -23,16 +23,33 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["NUMBERS", "REQUIRED", "SIGNAL", "WORDS", "Table", "curves", "missing_column"]
+__all__ = [
+    "NUMBERS",
+    "REQUIRED",
+    "RUN_NAMES",
+    "SIGNAL",
+    "WORDS",
+    "Table",
+    "curves",
+    "missing_column",
+]
 
 NUMBERS = ("step", "score", "value", "stderr", "n_items", "loss", "proxy", "attempt")
-WORDS = ("trace_id", "metric", "greater_is_better", "job_type", "epoch_key", "eval_id", "label")
+RUN_NAMES = ("run_id", "run", "run_name")
+"""Other names for the column ``trace_id``, taken where that is not there."""
+WORDS = (
+    *("trace_id", "metric", "greater_is_better", "job_type", "epoch_key", "eval_id", "label"),
+    *RUN_NAMES,
+)
 REQUIRED = ("score", "step", "trace_id")
 
 SIGNAL = "signals."
 """Start of the name of a column that holds a side signal (`evalstop.core.signals`)."""
 
-_TRUTH = {"true": True, "1": True, "false": False, "0": False, "max": True, "min": False}
+_TRUE, _FALSE = ("true", "max", "1", "1.0"), ("false", "min", "0", "0.0")
+"""A table that lacks some of them holds the others as floats."""
+
+_TRUTH = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
 _LARGEST_STEP = 2.0**53
 _OPTIONAL = ("stderr", "n_items", "loss", "proxy", "attempt")
 
@@ -81,6 +98,9 @@ def curves(table: Table, *, metric: str = "score") -> list[Curve]:
     columns = dict(table.columns)
     if "score" not in columns and "value" in columns:
         columns["score"] = columns.pop("value")
+    runs = next((name for name in RUN_NAMES if name in columns), None)
+    if "trace_id" not in columns and runs is not None:
+        columns["trace_id"] = columns.pop(runs)
     for name in REQUIRED:
         if name not in columns:
             raise missing_column(table.source, name, table.header or table.columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ from evalstop.traces.checkpoint_scores import curves_of_files
 from evalstop.traces.inspect_log import is_inspect_log, readings_of_log
 from evalstop.traces.jsonl import read_jsonl
 from evalstop.traces.series import Curve, Loaded
+from evalstop.traces.spooled import GZIP_MAGIC, STDIN, read_spooled
 from evalstop.traces.tables import read_csv, read_parquet
 from evalstop.traces.tensorboard import is_event_file, read_event_folder
 from evalstop.traces.trainer_state import read_trainer_state
@@ -30,10 +32,11 @@ _TABLES = (".csv", ".parquet", ".jsonl")
 _OFFLINE = ".wandb"
 _PARQUET_MAGIC = b"PAR1"
 _SNIFFED = 4096
+_LIST = re.compile(rb"\[\s*[\[{\]]")
 
 
 def read_source(source: str | Path, metric: str | None = None) -> Loaded:
-    """Read a file, a folder of runs, ``mlflow:URI``, or the built-in runs (``example:``).
+    """Read a file (``-``: the standard input), a folder, ``mlflow:URI`` or the built-in runs.
 
     Args:
         source: what to read.
@@ -50,12 +53,24 @@ def read_source(source: str | Path, metric: str | None = None) -> Loaded:
         return mlflow.read_mlflow(source, metric)
     if isinstance(source, str) and source.startswith(example.PREFIX):
         return example.read_example(source)
+    if str(source) == STDIN:
+        return read_spooled(source, partial(_read_file, metric=metric))
     path = Path(source)
     if path.is_dir():
         return _read_folder(path, metric)
     if not path.exists():
         raise ReadError(str(path), "there is no such file or folder")
+    if not path.is_file() or _is_packed(path):
+        return read_spooled(path, partial(_read_file, metric=metric))
     return _read_file(path, metric)
+
+
+def _is_packed(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    except OSError:
+        return False  # the reader says what is wrong with it
 
 
 def _read_file(path: Path, metric: str | None) -> Loaded:
@@ -77,6 +92,9 @@ def _read_file(path: Path, metric: str | None) -> Loaded:
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"{"):
         return _read_json(path, text, metric)
+    if _LIST.match(text):
+        message = "a JSON list: expected one object a line (JSONL), as `jq -c '.[]'` writes them"
+        raise ReadError(str(path), message)
     if b"\x00" in start:
         message = (
             "not a format evalstop knows: expected trainer_state.json, CSV, Parquet, JSONL, "

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["read_csv", "read_parquet", "table_from_arrow", "table_from_rows"]
 
+_FEWEST_STEPS = 3
+_MOST_A_STEP = 1.5
+
 
 def read_csv(path: Path, metric: str | None = None) -> Loaded:
     """Read a CSV file, in long form or as Weights & Biases exports a chart.
@@ -38,6 +41,7 @@ def read_csv(path: Path, metric: str | None = None) -> Loaded:
     header = csv_header(path, _known())
     if is_wandb_export(header):
         return read_wandb_export(path, header)
+    header = [_spelt(name, header) for name in header]
     wide = _wide_column(str(path), header, metric)
     wanted = [name for name in header if name in _known() or name == wide]
     numbers = (*longform.NUMBERS, wide) if wide else longform.NUMBERS
@@ -122,6 +126,12 @@ def _signals(rows: Sequence[Mapping[str, object]]) -> dict[str, pa.Array]:
     }
 
 
+def _spelt(name: str, header: Sequence[str]) -> str:
+    """Return a column's name as we spell it: ``Step`` is ``step``, unless that is there too."""
+    lower = name.lower()
+    return lower if lower in _known() and lower not in header else name
+
+
 def _known() -> frozenset[str]:
     return frozenset(longform.NUMBERS + longform.WORDS)
 
@@ -151,7 +161,30 @@ def _completed(table: longform.Table, stem: str, wide: str | None) -> longform.T
         return table
     columns = dict(table.columns)
     columns["score"] = columns.pop(wide)
-    if "trace_id" not in columns and "step" in columns:
+    if not {"trace_id", *longform.RUN_NAMES} & columns.keys() and "step" in columns:
+        _require_one_run(table.source, columns["step"], columns["score"])
         columns["trace_id"] = pa.array([stem] * len(columns["step"]), pa.string())
     columns.pop("metric", None)
     return table._replace(columns=columns)
+
+
+def _require_one_run(source: str, steps: pa.Array, scores: pa.Array) -> None:
+    """Refuse a table that names no run and scores most of its steps twice or more.
+
+    A run that was resumed goes through some steps again; several runs below each other go through
+    all of them, and pooled they would be judged as a run that never was.
+
+    Raises:
+        ReadError: it is such a table.
+    """
+    given = pc.is_valid(scores)
+    at = steps.filter(given)
+    values = scores.filter(given)
+    places = len(pc.unique(at))
+    told = len(pa.table({"at": at, "values": values}).group_by(["at", "values"]).aggregate([]))
+    if places >= _FEWEST_STEPS and told > _MOST_A_STEP * places:
+        message = (
+            f"{told} scores for {places} steps, and no column says of which run: if the file "
+            "holds several runs, name them in a column trace_id"
+        )
+        raise ReadError(source, message)

@@ -1,0 +1,137 @@
+"""The same rows in another packing, or under another name for the run, give the same answer."""
+
+import gzip
+import io
+import json
+import os
+import sys
+import threading
+
+import pytest
+
+from evalstop.config.rules import parse_rule
+from evalstop.core.errors import InputError, ReadError
+from evalstop.traces.replay import replay
+from evalstop.traces.sources import read_source
+
+SCORES = [0.5, 0.55, 0.6, 0.62, 0.63, 0.6, 0.55, 0.5, 0.45, 0.4]
+UP = [1 - score for score in SCORES]
+LONG = "trace_id,step,score\n" + "".join(f"a,{i * 100},{s}\n" for i, s in enumerate(SCORES))
+LINES = "".join(
+    json.dumps({"trace_id": "a", "step": i * 100, "score": s}) + "\n" for i, s in enumerate(SCORES)
+)
+STATE = json.dumps(
+    {"log_history": [{"step": i * 100, "eval_score": s} for i, s in enumerate(SCORES)]}
+)
+CONTENTS = {"csv": LONG, "jsonl": LINES, "json": STATE}
+
+
+def stop_of(*sources):
+    (result,) = replay(sources, parse_rule("default"), direction="max").results
+    return result.stop_step, result.best_step, result.n_evals
+
+
+@pytest.fixture
+def expected(tmp_path):
+    path = tmp_path / "plain.csv"
+    path.write_text(LONG)
+    return stop_of(path)
+
+
+class Stdin:
+    def __init__(self, data):
+        self.buffer = io.BytesIO(data)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_standard_input_and_pipes_are_read_like_files(
+    monkeypatch, tmp_path, expected, kind, packed
+):
+    data = CONTENTS[kind].encode()
+    data = gzip.compress(data) if packed else data
+    monkeypatch.setattr(sys, "stdin", Stdin(data))
+    assert stop_of("-") == expected
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    assert stop_of(pipe) == expected
+    writer.join()
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_a_file_packed_by_gzip_is_read(tmp_path, expected, kind):
+    path = tmp_path / f"runs.{kind}.gz"
+    path.write_bytes(gzip.compress(CONTENTS[kind].encode()))
+    assert stop_of(path) == expected
+    assert read_source(path).curves[0].source == str(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (gzip.compress(LONG.encode())[:60], "cannot be read"),
+        (gzip.compress(LONG.encode())[:-9] + b"123456789", "cannot be read"),
+        (gzip.compress(b""), "empty"),
+        (gzip.compress(b"trace_id,step,score\na,1,good\n"), ":2: score must be a number"),
+    ],
+    ids=["cut short", "damaged", "empty", "a bad cell"],
+)
+def test_messages_name_the_packed_file_and_not_its_copy(tmp_path, data, said):
+    path = tmp_path / "runs.csv.gz"
+    path.write_bytes(data)
+    with pytest.raises(ReadError) as error:
+        read_source(path)
+    assert str(error.value).startswith(str(path))
+    assert said in str(error.value)
+
+
+def test_a_json_list_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "runs.json"
+    path.write_text(json.dumps([json.loads(line) for line in LINES.splitlines()]))
+    with pytest.raises(ReadError, match="JSON list: expected one object a line"):
+        read_source(path)
+
+
+@pytest.mark.parametrize("name", ["trace_id", "run", "run_id", "run_name", "Run", "Trace_ID"])
+def test_runs_below_each_other_in_a_wide_table_are_told_apart(tmp_path, name):
+    path = tmp_path / "wide.csv"
+    rows = [f"{run},{i * 100},{s}" for run, scores in (("a", SCORES), ("b", UP))
+            for i, s in enumerate(scores)]  # fmt: skip
+    path.write_text("\n".join([f"{name},Step,accuracy", *rows]) + "\n")
+    results = replay([path], parse_rule("default"), metric="accuracy", direction="max").results
+    assert [(one.trace_id, one.fired, one.n_evals) for one in results] == [
+        ("a", True, 10),
+        ("b", False, 10),
+    ]
+
+
+def wide(scores_of_runs):
+    rows = [f"{i * 100},{s}" for scores in scores_of_runs for i, s in enumerate(scores)]
+    return "\n".join(["step,accuracy", *rows]) + "\n"
+
+
+def test_runs_that_nothing_tells_apart_are_refused_and_not_pooled(tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text(wide([SCORES, UP]))
+    with pytest.raises(InputError, match="name them in a column trace_id"):
+        replay([path], parse_rule("default"), metric="accuracy", direction="max")
+
+
+def test_a_run_that_goes_through_some_steps_again_is_one_run(tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text(wide([SCORES, [0.51, 0.56, 0.61]]))
+    (result,) = replay([path], parse_rule("default"), metric="accuracy", direction="max").results
+    assert result.n_evals == 10
+
+
+@pytest.mark.parametrize(
+    ("word", "direction"),
+    [("1", "max"), ("1.0", "max"), ("True", "max"), ("0", "min"), ("0.0", "min"), ("min", "min")],
+)
+def test_a_direction_is_read_however_tables_hold_truth(tmp_path, word, direction):
+    path = tmp_path / "runs.csv"
+    path.write_text(f"trace_id,step,score,greater_is_better\na,1,0.5,{word}\na,2,0.6,\n")
+    (result,) = replay([path], parse_rule("default")).results
+    assert result.direction == direction
