@@ -396,6 +396,49 @@ def test_a_stop_sent_again_after_a_restart_finds_the_job_held(requeueable):
     assert "scontrol requeuehold 5" not in cluster.lines()
 
 
+ENDING = {"State": "COMPLETING", "RestartCnt": "1", "NodeList": "n1"}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["after a listing", "before any"])
+@pytest.mark.parametrize("signed", [STOPPED, {}], ids=["signed", "no AdminComment"])
+@pytest.mark.parametrize("grace_s", [0.0, 30.0])
+def test_a_stop_sent_again_while_the_run_ends_sends_nothing(requeueable, seen, signed, grace_s):
+    cluster = requeueable
+    order = Order(key="1.0", job="5", note="why", grace_s=grace_s)
+    cluster.jobs(row(JobArrayID="5", **ENDING, **signed))
+    cluster.detail("5", state="COMPLETING", requeue=1)
+    cluster.backend._jobs.clear()  # a controller after a restart
+    if seen:
+        assert cluster.report().state is RunState.RELEASING
+    for _ in range(3):
+        with pytest.raises(BackendError, match="being ended already"):
+            cluster.backend.stop(order)
+        cluster.clock.advance(60)
+        assert cluster.report().state is RunState.RELEASING
+    cluster.jobs(row(JobArrayID="5", **HELD, **signed))
+    cluster.nodes(n1="gpu:0", n2="gpu:0")
+    cluster.report()
+    cluster.backend.stop(order)
+    assert cluster.report().state is RunState.RELEASED
+    assert not [line for line in cluster.lines() if "AdminComment" not in line]
+
+
+def test_a_run_that_ends_for_good_while_a_stop_is_sent_again_is_left_alone(requeueable):
+    cluster = requeueable
+    order = Order(key="1.0", job="5", note="why", grace_s=30.0)
+    cluster.jobs(row(JobArrayID="5", State="COMPLETING", NodeList="n1"))
+    cluster.report()
+    with pytest.raises(BackendError, match="being ended already"):
+        cluster.backend.stop(order)
+    cluster.jobs(row(JobArrayID="5", State="COMPLETED", NodeList="n1"))
+    cluster.detail("5", state="COMPLETED")
+    cluster.report()
+    cluster.backend.stop(order)
+    cluster.clock.advance(60)
+    cluster.report()
+    assert cluster.lines() == []
+
+
 def test_a_stop_before_the_first_look_is_reversible_too(requeueable):
     cluster = requeueable
     cluster.backend._jobs.clear()

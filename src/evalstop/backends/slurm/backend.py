@@ -28,7 +28,14 @@ from msgspec import Struct
 
 from evalstop.backends.slurm.jobs import job_launch, job_spec
 from evalstop.backends.slurm.optin import OptIn, parse_comment
-from evalstop.backends.slurm.records import ENDED, HELD_BACK, JobDetail, JobRecord, NodeRecord
+from evalstop.backends.slurm.records import (
+    COMPLETING,
+    ENDED,
+    HELD_BACK,
+    JobDetail,
+    JobRecord,
+    NodeRecord,
+)
 from evalstop.backends.slurm.submission import batch_script, sbatch_options
 from evalstop.backends.slurm.tenants import Tenants
 from evalstop.core.errors import BackendError
@@ -128,6 +135,7 @@ class SlurmBackend:
             known = self._jobs.get(order.job)
             if order.job in self._cancel_at or (known and (_over(known) or known.held_by_us)):
                 return
+            self._require_no_end_under_way(order.job)
             self.annotate(order.job, f"stopped: {order.note}")
             if known and known.record.held and known.record.restarts:
                 known.held_by_us = True  # by the controller before this one
@@ -140,6 +148,27 @@ class SlurmBackend:
             else:
                 self._client.cancel(order.job)
                 self._cancel_at[order.job] = float("inf")
+
+    def _require_no_end_under_way(self, job: str) -> None:
+        """Send nothing to a job whose run is being ended: by our order before a restart, perhaps.
+
+        A second signal would hang there (seen on 22.05: scancel tries for half a minute), and a
+        cancellation would take what was requeued and held out of the queue, and the undo with it.
+
+        Raises:
+            BackendError: it is COMPLETING; what became of it is seen when it no longer is.
+        """
+        known = self._jobs.get(job)
+        if known is None:
+            detail = self._client.detail(job)
+            completing = detail is not None and detail.completing
+        else:
+            completing = known.record.state == COMPLETING
+        if completing:
+            message = (
+                f"{job} is being ended already: looked at again when it is no longer COMPLETING"
+            )
+            raise BackendError(message)
 
     def _is_reversible(self, job: str) -> bool:
         """Whether a job that has begun may be requeued; Slurm is asked about one not seen yet."""
@@ -285,7 +314,7 @@ class SlurmBackend:
             job.running = None
             job.held_by_us = job.held_by_us and not record.held
             return RunState.QUEUED
-        if record.state == "COMPLETING":
+        if record.state == COMPLETING:
             return RunState.RELEASING
         if record.state not in ENDED | HELD_BACK:
             attempt = record.restarts + 1

@@ -19,6 +19,7 @@ from msgspec import Struct
 from evalstop.core.errors import ReadError
 
 __all__ = [
+    "COMPLETING",
     "ENDED",
     "FIELDS",
     "HELD_BACK",
@@ -53,6 +54,8 @@ ENDED: Final = frozenset(
 HELD_BACK: Final = frozenset(
     ["PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"]
 )
+
+COMPLETING: Final = "COMPLETING"
 
 SEPARATOR: Final = "\x1f"  # in no comment that anyone types
 END: Final = "\x1e"
@@ -135,12 +138,14 @@ class JobDetail(Struct, frozen=True, kw_only=True):
         exit_code: of an ended job; negative for a signal.
         requeue: whether Slurm may requeue it.
         begun: whether it runs or has run, and is not over.
+        completing: whether a run of it is being ended just now.
     """
 
     devices: tuple[tuple[str, frozenset[int], int], ...] = ()
     exit_code: int | None = None
     requeue: bool = False
     begun: bool = False
+    completing: bool = False
 
 
 class NodeRecord(Struct, frozen=True, kw_only=True):
@@ -221,6 +226,7 @@ def parse_detail(text: str) -> JobDetail:
         requeue=pairs.get("Requeue") == "1",
         begun=not ended
         and (pairs.get("JobState") not in HELD_BACK or _number(pairs.get("Restarts")) > 0),
+        completing=pairs.get("JobState") == COMPLETING,
     )
 
 
@@ -271,7 +277,7 @@ def _job_from_json(job: dict[str, Any]) -> JobRecord:
     nested = comment if isinstance(comment, dict) else {}  # 23.02 and later: three kinds in one
     return JobRecord(
         id=f"{array}_{_number(task)}" if array and has_task else str(_number(job["job_id"])),
-        state="COMPLETING" if "COMPLETING" in words else next(iter(words), ""),
+        state=COMPLETING if COMPLETING in words else next(iter(words), ""),
         nodes=expand_nodes(_text(job.get("nodes"))),
         gpus=_gpus(
             allocated=_text(job.get("tres_alloc_str")),
