@@ -20,7 +20,7 @@ from matplotlib import pyplot as plt
 from msgspec import Struct
 
 from evalstop import parse_rule
-from evalstop.core.history import pool
+from evalstop.core.series import pool
 from evalstop.experiments.real_runs import LANGUAGE, built_in_runs, shared_runs
 from evalstop.traces.replay import judge
 from evalstop.traces.series import Series

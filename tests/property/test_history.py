@@ -6,8 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalstop.core.history import DIVERGED_AFTER, History, pool
+from evalstop.core.history import DIVERGED_AFTER, History
 from evalstop.core.points import NOT_FINITE, EvalPoint, State
+from evalstop.core.series import pool
 from evalstop.detectors.consecutive import ConsecutiveDecline
 from evalstop.detectors.cusum import Cusum
 from evalstop.detectors.drop import Drop

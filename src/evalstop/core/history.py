@@ -19,20 +19,30 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from evalstop.core.kinds import CurveSigns
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.series import (
+    current_branch,
+    highest,
+    identity,
+    last_epoch,
+    pool,
+    smaller,
+    smaller_each,
+    trailing_nonfinite,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from evalstop.core.detector import Detector
-    from evalstop.core.signals import Signals
+    from evalstop.core.series import Identity
 
-__all__ = ["DIVERGED_AFTER", "History", "pool"]
+__all__ = ["DIVERGED_AFTER", "History"]
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _DIVERGED = State.DIVERGED
@@ -42,7 +52,6 @@ _CHECKPOINT = attrgetter("checkpoint")
 _SCORE = attrgetter("score")
 
 S = TypeVar("S")
-_T = TypeVar("_T", str | None, float | None, "tuple[float, ...] | None")
 
 _QUIET = Verdict()
 
@@ -82,7 +91,7 @@ class History(Generic[S]):
         # Identities of the reports, built when the first one comes out of line: most jobs never
         # need it, and this runs for every eval of every simulated job. Until then the clean
         # series is the reports themselves.
-        self._seen: set[_Identity] | None = None
+        self._seen: set[Identity] | None = None
         self._series = self._reports
         self._state = detector.start()
         self._last_step = -1
@@ -134,9 +143,9 @@ class History(Generic[S]):
         fresh = self._series[self._looked_at :]
         if fresh:
             self._looked_at += len(fresh)
-            highest = max(fresh, key=_SCORE)
-            if self._best is None or highest.score > self._best.score:
-                self._best = highest
+            top = max(fresh, key=_SCORE)
+            if self._best is None or top.score > self._best.score:
+                self._best = top
         return self._best
 
     @property
@@ -147,7 +156,7 @@ class History(Generic[S]):
             return best
         if list(map(_CHECKPOINT, self._reports)).count(None) == len(self._reports):
             return None  # told apart without a loop: many drivers save nothing
-        return _highest(
+        return highest(
             point
             for point in (self._reports if self._seen is None else pool(self._reports))
             if point.checkpoint is not None and point.epoch_key == self._epoch
@@ -218,7 +227,7 @@ class History(Generic[S]):
         self._nonfinite = 0
         self._reports.append(point)
         if self._seen is not None:
-            self._seen.add(_identity(point))
+            self._seen.add(identity(point))
             self._series.append(point)
 
     def _catch_up(self) -> None:
@@ -238,13 +247,13 @@ class History(Generic[S]):
 
     def _add_out_of_line(self, point: EvalPoint) -> Verdict:
         if self._seen is None:
-            self._seen = {_identity(known) for known in self._reports}
+            self._seen = {identity(known) for known in self._reports}
             self._series = list(self._reports)
             self._quick = False
-        identity = _identity(point)
-        if identity in self._seen:
-            return self._add_repeat(identity, point)
-        self._seen.add(identity)
+        itself = identity(point)
+        if itself in self._seen:
+            return self._add_repeat(itself, point)
+        self._seen.add(itself)
         self._reports.append(point)
         if (
             point.step > self._last_step
@@ -259,19 +268,19 @@ class History(Generic[S]):
             self._refold()
         return self.verdict
 
-    def _add_repeat(self, identity: _Identity, repeat: EvalPoint) -> Verdict:
+    def _add_repeat(self, itself: Identity, repeat: EvalPoint) -> Verdict:
         """Take from a repeat what the first report did not say; it never counts again.
 
         Of two names or values the smaller is kept, so that the order of arrival plays no part.
         """
-        index = next(i for i, known in enumerate(self._reports) if _identity(known) == identity)
+        index = next(i for i, known in enumerate(self._reports) if identity(known) == itself)
         known = self._reports[index]
         merged = msgspec.structs.replace(
             known,
-            checkpoint=_smaller(known.checkpoint, repeat.checkpoint),
-            proxy=_smaller(known.proxy, repeat.proxy),
-            items=_smaller(known.items, repeat.items),
-            signals=_smaller_each(known.signals, repeat.signals),
+            checkpoint=smaller(known.checkpoint, repeat.checkpoint),
+            proxy=smaller(known.proxy, repeat.proxy),
+            items=smaller(known.items, repeat.items),
+            signals=smaller_each(known.signals, repeat.signals),
         )
         said = (merged.checkpoint, merged.proxy, merged.items, merged.signals)
         if said != (known.checkpoint, known.proxy, known.items, known.signals):
@@ -281,14 +290,14 @@ class History(Generic[S]):
 
     def _refold(self) -> None:
         points = pool(self._reports)
-        current = _current_branch(points)
+        current = current_branch(points)
         self._last_step = current[-1].step
         self._attempt = current[-1].attempt
-        self._nonfinite = _trailing_nonfinite(current)
+        self._nonfinite = trailing_nonfinite(current)
         finite = [point for point in current if math.isfinite(point.score)]
         self._epoch = (finite or current)[-1].epoch_key
-        self._series = _last_epoch(finite)
-        self._best = _highest(point for point in points if point.epoch_key == self._epoch)
+        self._series = last_epoch(finite)
+        self._best = highest(point for point in points if point.epoch_key == self._epoch)
         self._looked_at = len(self._series)
         self._signs = None
         self._state = self._detector.start()
@@ -303,144 +312,8 @@ class History(Generic[S]):
         return self._signs.with_kind(verdict, self._series)
 
 
-_Identity: TypeAlias = tuple[
-    int, int, str | None, str | None, float | None, float | None, int | None
-]
-
-
-def _identity(point: EvalPoint) -> _Identity:
-    """Return what makes two reports the same one. NaN is no equal of itself, None is."""
-    score = point.score if math.isfinite(point.score) else None
-    return (
-        point.step,
-        point.attempt,
-        point.eval_id,
-        point.epoch_key,
-        score,
-        point.stderr,
-        point.n_items,
-    )
-
-
-def _smaller(one: _T, other: _T) -> _T:
-    """Return the smaller of two values, either of which may be None (which says nothing)."""
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
-
-
-def _smaller_each(one: Signals, other: Signals) -> Signals:
-    """Return all named values of both, the smaller where both name one."""
-    if not one or not other:
-        return one or other
-    values = dict(one)
-    for name, value in other:
-        values[name] = min(value, values.get(name, value))
-    return tuple(sorted(values.items()))
-
-
 def _unless_diverged(verdict: Verdict, nonfinite: int) -> Verdict:
     if nonfinite < DIVERGED_AFTER:
         return verdict
     note = f"{nonfinite} evaluations in a row gave no finite score"
     return msgspec.structs.replace(verdict, state=_DIVERGED, note=note)
-
-
-def pool(reports: Iterable[EvalPoint]) -> list[EvalPoint]:
-    """Merge replicates: one point per (attempt, step, epoch), in that order.
-
-    With items known for all replicates the mean is weighted by them, else plain. The standard
-    error of a mean of independent replicates is sqrt(sum w^2 se^2), unknown if one is unknown.
-    """
-    groups: dict[tuple[int, int, str], list[EvalPoint]] = {}
-    for point in reports:
-        groups.setdefault((point.attempt, point.step, point.epoch_key or ""), []).append(point)
-    return [_merge(groups[key]) for key in sorted(groups)]
-
-
-def _merge(replicates: list[EvalPoint]) -> EvalPoint:
-    if len(replicates) == 1:
-        return replicates[0]
-    # Sorted, so that floating sums do not depend on the order of arrival.
-    replicates = sorted(replicates, key=_sort_key)
-    finite = [point for point in replicates if math.isfinite(point.score)]
-    if not finite:
-        return replicates[0]
-    items = [point.n_items for point in finite]
-    known_items = [count for count in items if count is not None and count > 0]
-    weights = known_items if len(known_items) == len(finite) else [1] * len(finite)
-    total = sum(weights)
-    known_errors = [point.stderr for point in finite if point.stderr is not None]
-    stderr = (
-        math.hypot(*(w / total * se for w, se in zip(weights, known_errors, strict=True)))
-        if len(known_errors) == len(finite)
-        else None
-    )
-    proxies = [point.proxy for point in finite if point.proxy is not None]
-    return msgspec.structs.replace(
-        finite[0],
-        score=sum(w * point.score for w, point in zip(weights, finite, strict=True)) / total,
-        stderr=stderr,
-        n_items=sum(known_items) if len(known_items) == len(finite) else None,
-        eval_id=None,
-        checkpoint=min((p.checkpoint for p in finite if p.checkpoint is not None), default=None),
-        proxy=sum(proxies) / len(proxies) if proxies else None,
-        items=None,
-        signals=_means(finite),
-        replicates=sum(point.replicates for point in finite),
-    )
-
-
-def _means(points: Sequence[EvalPoint]) -> Signals:
-    """Return the mean of each side signal over the points that have it."""
-    values: dict[str, list[float]] = {}
-    for point in points:
-        for name, value in point.signals:
-            values.setdefault(name, []).append(value)
-    return tuple((name, sum(known) / len(known)) for name, known in sorted(values.items()))
-
-
-def _sort_key(point: EvalPoint) -> tuple[str, float, float, int, str]:
-    return (
-        point.eval_id or "",
-        point.score if math.isfinite(point.score) else -math.inf,
-        point.stderr if point.stderr is not None else -1.0,
-        point.n_items if point.n_items is not None else -1,
-        point.checkpoint or "",
-    )
-
-
-def _current_branch(points: Sequence[EvalPoint]) -> list[EvalPoint]:
-    """Drop what later attempts rewound; order the rest by step, then by epoch as it lasted."""
-    kept: list[EvalPoint] = []
-    horizon = math.inf
-    for point in sorted(points, key=lambda point: (-point.attempt, point.step)):
-        if kept and point.attempt != kept[-1].attempt:
-            horizon = min(horizon, *(p.step for p in kept))
-        if point.step < horizon:
-            kept.append(point)
-    return sorted(kept, key=lambda point: (point.step, point.attempt, point.epoch_key or ""))
-
-
-def _trailing_nonfinite(points: Sequence[EvalPoint]) -> int:
-    count = 0
-    for point in reversed(points):
-        if math.isfinite(point.score):
-            break
-        count += 1
-    return count
-
-
-def _last_epoch(points: Sequence[EvalPoint]) -> list[EvalPoint]:
-    last: list[EvalPoint] = []
-    for point in reversed(points):
-        if last and point.epoch_key != last[-1].epoch_key:
-            break
-        last.append(point)
-    return last[::-1]
-
-
-def _highest(points: Iterable[EvalPoint]) -> EvalPoint | None:
-    """Return the highest finite score, ties to the earliest step, then the earliest attempt."""
-    finite = (point for point in points if math.isfinite(point.score))
-    return max(finite, key=lambda point: (point.score, -point.step, -point.attempt), default=None)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalstop.core.errors import ReadError
-from evalstop.core.history import pool
+from evalstop.core.series import pool
 from evalstop.detectors.never import Never
 from evalstop.experiments.peers.field import Field
 from evalstop.metrics.stats import Interval, wilson_interval

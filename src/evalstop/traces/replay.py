@@ -19,8 +19,8 @@ from msgspec.structs import replace as altered
 
 from evalstop.core.errors import InputError, ReadError
 from evalstop.core.events import EvalReported, LossReported
-from evalstop.core.history import pool
 from evalstop.core.job import JobView, Phase
+from evalstop.core.series import pool
 from evalstop.core.signals import remarks
 from evalstop.detectors.never import Never
 from evalstop.policies.baselines import LossPlateau, StopAt

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from evalstop.core.history import pool
 from evalstop.core.points import EvalPoint
+from evalstop.core.series import pool
 
 
 def replicates(*errors, items=None):

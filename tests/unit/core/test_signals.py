@@ -9,8 +9,9 @@ import pytest
 
 from evalstop.core.codec import decode_event, encode
 from evalstop.core.events import EvalReported
-from evalstop.core.history import History, pool
+from evalstop.core.history import History
 from evalstop.core.points import EvalPoint
+from evalstop.core.series import pool
 from evalstop.core.signals import remarks, signals_of, trainer_signals
 from evalstop.detectors.consecutive import ConsecutiveDecline
 from evalstop.detectors.monitor import Monitor
