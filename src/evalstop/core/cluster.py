@@ -162,6 +162,25 @@ class ClusterState:
         else:
             assert_never(event)
 
+    def count_evals(self, name: str, evals: int, last_at: float) -> None:
+        """Fold evaluations of a job, the newest of this time, into the picture all at once.
+
+        They may be older than what happened to other jobs since, but not than what happened to
+        this one.
+
+        Raises:
+            IllegalEventError: if the job is unknown, or time goes back for it.
+        """
+        job, view = self._jobs.get(name), self.view
+        # Where there was none before it is NaN, which nothing is earlier than.
+        if job is None or last_at < job.last_eval_at or last_at < job.started_at:
+            msg = f"illegal evaluations of {name!r} up to {last_at!r}; the job's story: {job!r}"
+            raise IllegalEventError(msg)
+        if last_at > view.now:
+            force_setattr(view, "now", last_at)
+        force_setattr(job, "evals_seen", job.evals_seen + evals)
+        force_setattr(job, "last_eval_at", last_at)
+
     def _submit(self, event: JobSubmitted) -> None:
         spec = event.job
         if spec.id in self._jobs or spec.id in self.ended:

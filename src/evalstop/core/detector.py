@@ -45,6 +45,10 @@ class QuietDetector(Detector[S], Protocol[S]):
         """Return whether the last of a series, below the one before it, surely raises no alarm."""
         ...
 
+    def quiet_for(self, series: Sequence[EvalPoint], scores: Sequence[float]) -> int:
+        """Return how many of the scores that follow a series, in order, surely raise no alarm."""
+        ...
+
     def fold(self, state: S, points: Sequence[EvalPoint]) -> tuple[S, Verdict]:
         """Return the new state and the verdict after one or more evaluations: as ``step`` each."""
         ...

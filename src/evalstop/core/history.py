@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from evalstop.core.ahead import Foreseen, run_ahead
+from evalstop.core.errors import IllegalEventError
 from evalstop.core.kinds import CurveSigns
 from evalstop.core.points import EvalPoint, State, Verdict
 from evalstop.core.series import (
@@ -39,10 +41,11 @@ from evalstop.core.series import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from evalstop.core.ahead import Ahead
     from evalstop.core.detector import Detector
     from evalstop.core.series import Identity
 
-__all__ = ["DIVERGED_AFTER", "History"]
+__all__ = ["DIVERGED_AFTER", "FARTHEST", "History"]
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _DIVERGED = State.DIVERGED
@@ -58,6 +61,9 @@ _QUIET = Verdict()
 DIVERGED_AFTER = 3
 """Non-finite evaluations in a row that make a job ``diverged``."""
 
+FARTHEST = 512
+"""Most evaluations that are foreseen at a time: states are kept for all of them."""
+
 
 class History(Generic[S]):
     """The curve of one job under one detector.
@@ -72,6 +78,7 @@ class History(Generic[S]):
         "_detector",
         "_epoch",
         "_folded",
+        "_foreseen",
         "_last_score",
         "_last_step",
         "_looked_at",
@@ -107,12 +114,14 @@ class History(Generic[S]):
         self._folded = 0  # points of the series that the state and the verdict rest on
         self._last_score = -math.inf  # of the series, while it is quick
         self._verdict = _QUIET
+        self._foreseen: Foreseen | None = None
         for point in reports:
             self.add(point)
 
     @property
     def verdict(self) -> Verdict:
         """What the rule says of the curve as it stands."""
+        self._note()
         if self._folded < len(self._series):
             self._catch_up()
         return self._verdict
@@ -125,21 +134,25 @@ class History(Generic[S]):
     @property
     def reports(self) -> Sequence[EvalPoint]:
         """Every report taken in, in order of arrival, exact repeats left out."""
+        self._note()
         return tuple(self._reports)
 
     @property
     def series(self) -> Sequence[EvalPoint]:
         """The clean series the detector has seen in the current epoch."""
+        self._note()
         return tuple(self._series)
 
     @property
     def newest(self) -> EvalPoint | None:
         """The last point of the clean series."""
+        self._note()
         return self._series[-1] if self._series else None
 
     @property
     def best(self) -> EvalPoint | None:
         """The highest score of the current epoch (ties: the earliest step), saved or not."""
+        self._note()
         fresh = self._series[self._looked_at :]
         if fresh:
             self._looked_at += len(fresh)
@@ -164,6 +177,7 @@ class History(Generic[S]):
 
     def add(self, point: EvalPoint) -> Verdict:
         """Take in one report and return the verdict on the curve as it now stands."""
+        self._end_foresight()
         score = point.score
         if (
             point.step > self._last_step
@@ -182,6 +196,8 @@ class History(Generic[S]):
         Where the detector can tell at a glance that it is not, nothing is folded before someone
         asks for the verdict: this runs for every evaluation of every simulated job.
         """
+        if self._foreseen is not None:
+            self._end_foresight()
         step, score = point.step, point.score
         if (
             self._quick
@@ -205,6 +221,7 @@ class History(Generic[S]):
         Cheaper than `add` where the detector can go on without judging (its own ``absorb``): for
         replaying what is known to raise no alarm. `verdict` stays the one of the last `add`.
         """
+        self._end_foresight()
         go_on = getattr(self._detector, "absorb", None)
         if (
             go_on is None
@@ -219,6 +236,69 @@ class History(Generic[S]):
         self._append(point)
         self._state = go_on(self._state, point)
         self._folded += 1
+
+    def foresee(self, ahead: Ahead, start: int, stop: int) -> int:
+        """Return up to where evaluations ``start`` to ``stop - 1`` of a job are in line and quiet.
+
+        Quiet: `hear` would return False to each, told one after the other from now on. Nothing
+        changes, but `take_in` may be given them. Any other report ends that.
+        """
+        self._end_foresight()
+        if self._attempt or self._epoch is not None or ahead.steps[start] <= self._last_step:
+            return start
+        stop = ahead.in_line(start, min(stop, start + FARTHEST))
+        line = None
+        if self._quick and hasattr(self._detector, "quiet_for"):
+            scores = ahead.scores if stop - start == len(ahead) else ahead.scores[start:stop]
+            stop = start + self._detector.quiet_for(self._reports, scores)
+        else:
+            self._catch_up()
+            line = run_ahead(self._detector, self._state, ahead.points(start, stop))
+            stop = start + len(line)
+        self._foreseen = Foreseen(ahead, start, stop, line)
+        return stop
+
+    def take_in(self, ahead: Ahead, start: int, stop: int) -> None:
+        """Take in evaluations ``start`` to ``stop - 1`` of those that were foreseen, in order.
+
+        Raises:
+            IllegalEventError: if they were not foreseen to be quiet, as the curve stands.
+        """
+        foreseen = self._foreseen
+        if (
+            foreseen is None
+            or foreseen.ahead is not ahead
+            or foreseen.told != start
+            or not start <= stop <= foreseen.stop
+        ):
+            msg = f"evaluations {start} to {stop - 1} of a job were not foreseen to be quiet"
+            raise IllegalEventError(msg)
+        foreseen.told = stop
+
+    def _note(self) -> None:
+        """Put to the curve what was told of the evaluations foreseen."""
+        foreseen = self._foreseen
+        if foreseen is None or foreseen.noted == foreseen.told:
+            return
+        start, stop, line = foreseen.noted, foreseen.told, foreseen.line
+        foreseen.noted = stop
+        if line is None:
+            points = foreseen.ahead.points(start, stop)
+            self._reports.extend(points)
+            self._last_step, self._last_score = points[-1].step, points[-1].score
+            return
+        taken = line[start - foreseen.first : stop - foreseen.first]
+        for point, _, _ in taken:
+            self._append(point)
+        _, self._state, verdict = taken[-1]
+        self._folded += len(taken)
+        self._verdict = verdict if verdict.state is _OK else self._with_kind(verdict)
+
+    def _end_foresight(self) -> None:
+        """Forget what was foreseen: the curve goes another way, or a step further."""
+        if self._foreseen is not None:
+            self._note()
+            self._foreseen = None
 
     def _append(self, point: EvalPoint) -> None:
         """Put a report that is in line to those before it."""

@@ -8,10 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evalstop.core.actions import Action
+    from evalstop.core.ahead import Ahead
     from evalstop.core.events import Event
     from evalstop.core.job import JobView
 
-__all__ = ["ClusterView", "Policy", "PoolView", "hears_evals"]
+__all__ = ["ClusterView", "FarSighted", "Policy", "PoolView", "foresee", "hears_evals"]
 
 
 class PoolView(Protocol):
@@ -68,14 +69,56 @@ class Policy(Protocol):
     A policy's own state is a fold of the events it was given, so that replaying a log rebuilds
     it; it reads no clock and draws no random number.
 
-    A scheduler that neither answers nor remembers an evaluation may say so by a class attribute
-    ``hears_evals = False`` (see `hears_evals`): most events are evaluations, and a wrapper then
-    need not ask it.
+    A scheduler that neither answers nor remembers an evaluation, nor reads ``evals_seen`` and
+    ``last_eval_at`` of a job, may say so by a class attribute ``hears_evals = False`` (see
+    `hears_evals`): most events are evaluations, and a wrapper then need not ask it. A policy that
+    does hear them may still be told most of them in bulk: see `FarSighted`.
     """
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Return what should happen now that ``event`` has."""
         ...
+
+
+class FarSighted(Policy, Protocol):
+    """Policy that can tell of evaluations to come that it will answer them with nothing.
+
+    A driver that knows them, as the simulator does, then need not tell each in the order of all
+    jobs' events: it may tell a job's quiet ones later, all at once, but before any other event of
+    this job is told, and none that has not happened yet. So who implements this promises
+
+    * to answer nothing to the evaluations it foresees, whatever happens to other jobs, and
+      whenever this one starts, is preempted or resized in between;
+    * to decide on no event by what it heard of the evaluations of another job, nor by
+      ``evals_seen`` and ``last_eval_at`` in the view of another job;
+    * to be in the same state after `take_in` as if it had been told of each.
+
+    A promise ends with the first report of the job (an evaluation, a loss, a saved checkpoint)
+    that is told by `decide`. Whoever wraps such a policy and changes `decide` must not pass these
+    methods on unchanged.
+    """
+
+    def foresee(self, job: str, ahead: Ahead, start: int, view: ClusterView) -> int:
+        """Return up to where evaluations of a job, from ``start`` on, will get no answer.
+
+        ``start`` itself if nothing can be promised. It must change nothing that shows.
+        """
+        ...
+
+    def take_in(self, job: str, ahead: Ahead, start: int, stop: int) -> None:
+        """Hear of evaluations ``start`` to ``stop - 1``, which were foreseen and have happened."""
+        ...
+
+
+def foresee(policy: Policy, job: str, ahead: Ahead, start: int, view: ClusterView) -> int:
+    """Return up to where a policy promises to answer nothing to evaluations ahead of a job.
+
+    All of them where it hears none; none where it says nothing of the kind.
+    """
+    ask = getattr(policy, "foresee", None)
+    if ask is not None:
+        return int(ask(job, ahead, start, view))
+    return start if hears_evals(policy) else len(ahead)
 
 
 def hears_evals(policy: Policy) -> bool:

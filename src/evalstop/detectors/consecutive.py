@@ -109,3 +109,21 @@ class ConsecutiveDecline(Struct, frozen=True, kw_only=True):
                 return True
             below = above
         return False
+
+    def quiet_for(self, series: Sequence[EvalPoint], scores: Sequence[float]) -> int:
+        """Return how many scores come before the k-th decline in a row."""
+        limit, declines, previous = self.k, 0, -math.inf
+        for point in series[-limit:]:  # k points hold k - 1 declines: more would be an alarm
+            declines = declines + 1 if point.score < previous else 0
+            previous = point.score
+        index = 0
+        for score in scores:
+            if score < previous:
+                declines += 1
+                if declines >= limit:
+                    return index
+            else:
+                declines = 0
+            previous = score
+            index += 1
+        return index

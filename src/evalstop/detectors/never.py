@@ -42,3 +42,11 @@ class Never(Struct, frozen=True, kw_only=True):
     def quiet(self, series: Sequence[EvalPoint]) -> bool:  # noqa: ARG002 -- the protocol's
         """Return True."""
         return True
+
+    def quiet_for(
+        self,
+        series: Sequence[EvalPoint],  # noqa: ARG002 -- the protocol's
+        scores: Sequence[float],
+    ) -> int:
+        """Return how many scores there are."""
+        return len(scores)

@@ -25,12 +25,13 @@ from evalstop.core.events import (
 )
 from evalstop.core.history import History
 from evalstop.core.points import State, Verdict
-from evalstop.core.policy import hears_evals
+from evalstop.core.policy import foresee, hears_evals
 from evalstop.policies.rules import JobRule, NamedRule, Rule, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from evalstop.core.ahead import Ahead
     from evalstop.core.events import Event
     from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView, Policy
@@ -151,6 +152,9 @@ class EvalStop:
         self.rules = rules if isinstance(rules, Rules) else Rules.of(rules)
         self._watches: dict[str, Watch] = {}
         self._base_hears_evals = hears_evals(base)
+        self._base_takes_in = getattr(base, "take_in", None)
+        # A subclass that decides otherwise promises nothing by what is promised here.
+        self._may_foresee = type(self).decide is EvalStop.decide
 
     @property
     def watches(self) -> Mapping[str, Watch]:
@@ -209,6 +213,28 @@ class EvalStop:
         elif type(event) is CheckpointSaved and event.job in self._watches:
             self._watches[event.job].saved(event.step, event.checkpoint)
         return ours if self.guard is None else [*ours, *self.guard.hear(event, view)]
+
+    def foresee(self, job: str, ahead: Ahead, start: int, view: ClusterView) -> int:
+        """Return up to where no rule of a job will raise the alarm, and the base says nothing.
+
+        A guard hears when there is no alarm, and a judge reads more than scores: where there is
+        one of them nothing is promised.
+        """
+        if self.guard is not None or not self._may_foresee:
+            return start
+        stop = foresee(self.base, job, ahead, start, view)
+        if stop <= start:
+            return start
+        watch = self._watches.get(job) or self._watch(job, view)
+        if watch is None or watch.judge is not None:
+            return start
+        return watch.history.foresee(ahead, start, stop)
+
+    def take_in(self, job: str, ahead: Ahead, start: int, stop: int) -> None:
+        """Hear of evaluations that were foreseen to raise no alarm, and have happened."""
+        self._watches[job].history.take_in(ahead, start, stop)
+        if self._base_takes_in is not None:
+            self._base_takes_in(job, ahead, start, stop)
 
     def disown(self, job: str) -> None:
         """Forget that a stop was announced, held or told: in a replay, it was decided otherwise.

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from enum import Enum, auto
-from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, final
 
-from evalstop.core.events import EvalReported
+from evalstop.core.ahead import Ahead
 from evalstop.core.job import Outcome
 from evalstop.core.points import NOT_FINITE, EvalPoint
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Sequence
 
     from evalstop.workloads.job import SimJob
 
-__all__ = ["Course", "Due", "Run", "Stage"]
-
-Due: TypeAlias = "tuple[float, int, Course, Any]"
-"""What happens at a time: its ticket, what makes the one after it, and what it is.
-
-It is an `EvalReported` on a job's course; the `Run` itself where that ends; or, with an empty
-course, any other event.
-"""
-
-Course: TypeAlias = "Generator[Due, None, None]"
-"""What a job does from one start to the next preemption, resize or stop, then closed."""
+__all__ = ["Run", "Stage"]
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _COMPLETED = Outcome.COMPLETED
@@ -43,19 +32,28 @@ class Stage(Enum):
     FINISHED = auto()
 
 
+@final
 class Run:
     """Progress of one job. Service and offsets in seconds on the submitted gang.
 
     While it trains, the instant of an evaluation at offset m (or of the end) is
     ``origin + pace * m``: nothing is added up, so nothing drifts.
+
+    Attributes:
+        cursor: index of the first evaluation that was not told yet.
+        quiet: index of the first that the policy may answer, as far as it foresaw.
+        due: index of the evaluation, or number of them if it is the end, that the job's entry
+            in the heap stands for; those from ``cursor`` on up to it are quiet.
+        ticket: that of its entry; 0 for a job that does not train.
     """
 
     __slots__ = (
+        "ahead",
         "asked",
         "begun_at",
-        "course",
         "cursor",
         "delivered",
+        "due",
         "evals",
         "gpu_seconds",
         "heard",
@@ -68,11 +66,13 @@ class Run:
         "origin",
         "outcome",
         "pace",
+        "quiet",
         "rate",
         "service_s",
         "speed",
         "stage",
         "started_before",
+        "ticket",
     )
 
     def __init__(self, index: int, job: SimJob) -> None:
@@ -86,9 +86,15 @@ class Run:
         offsets = job.eval_offsets
         whole = not offsets or offsets[-1] <= last
         self.evals = len(offsets) if whole else bisect_right(offsets, last)
-        self.course: Course | None = None
-        self.asked: dict[int, int] = {}
-        self.cursor = 0
+        self.ahead = Ahead(
+            steps=job.eval_steps,
+            scores=_finite(job.scores),
+            stderrs=job.stderrs,
+            proxies=job.proxies,
+        )
+        self.asked: dict[int, int] | None = None
+        self.cursor = self.quiet = self.due = 0
+        self.ticket = 0
         self.delivered = 0
         self.heard = -1
         self.stage = Stage.WAITING
@@ -112,69 +118,58 @@ class Run:
         self.started_before = True
         self._go(now, self.held_gpus)
 
-    def next_time(self) -> float:
-        """Return when the next evaluation is made, or else when the job ends."""
-        cursor = self.cursor
-        mark = self.job.eval_offsets[cursor] if cursor < self.evals else self.last_s
+    def time_of(self, index: int) -> float:
+        """Return when an evaluation is made, or, past the last one, when the job ends."""
+        mark = self.job.eval_offsets[index] if index < self.evals else self.last_s
         at = self.origin + self.pace * mark
         # A mark that was reached in the instant of a preemption may round to just before the
         # resumption: time never goes back.
         return max(at, self.begun_at)
 
-    def set_out(self, tickets: Iterator[int]) -> Due:
-        """Return what happens next to a job that trains, and take its course from there."""
-        self.course = course = self._take_course(tickets)
-        return next(course)
+    def next_due(self) -> float:
+        """Choose what happens next that may matter, and return when.
 
-    def _take_course(self, tickets: Iterator[int]) -> Course:
-        """Make evaluation after evaluation, then the end.
-
-        This runs more often than all else together. What it needs lies in local variables, and
-        what is yielded goes to the heap as it is. Its frame and itself keep each other alive
-        until it has ended or was closed.
+        That is the first evaluation that is not quiet, or the end. One made in the very instant
+        in which the job set out is waited for too: things that happened before the job did may
+        come after it in the order of equal times.
         """
-        course, name = self.course, self.id
-        assert course is not None
-        origin, pace, begun_at = self.origin, self.pace, self.begun_at
-        for cursor, mark, step, score, stderr, proxy in self._ahead():
-            self.cursor = cursor  # those before it have been told by now
-            time = origin + pace * mark
-            if time < begun_at:  # noqa: PLR1730 -- a call of max costs more than the rest
-                time = begun_at  # see next_time
-            point = EvalPoint(step=step, score=score, stderr=stderr, proxy=proxy)
-            yield time, next(tickets), course, EvalReported(time=time, job=name, point=point)
-        self.cursor = self.evals
-        yield self.next_time(), next(tickets), course, self
+        cursor = self.cursor
+        quiet = self.quiet
+        if cursor < quiet and self.time_of(cursor) > self.begun_at:
+            cursor = quiet
+        self.due = cursor
+        return self.time_of(cursor)
 
-    def _ahead(
-        self,
-    ) -> Iterator[tuple[int, float, int, float, float | None, float | None]]:
-        """Return index, offset, step, score, error and proxy of the evaluations not made yet."""
-        job = self.job
-        columns = zip(
-            range(self.evals),
-            job.eval_offsets,
-            job.eval_steps,
-            _finite(job.scores),
-            repeat(None) if job.stderrs is None else job.stderrs,
-            repeat(None) if job.proxies is None else job.proxies,
-            strict=False,
+    def made_before(self, time: float, *, inclusive: bool) -> int:
+        """Return the index of the first evaluation that was not made before a time.
+
+        Args:
+            time: now.
+            inclusive: whether those made at that very time count as made.
+        """
+        search = bisect_right if inclusive else bisect_left
+        origin, pace = self.origin, self.pace
+        return search(
+            self.job.eval_offsets,
+            time,
+            self.cursor,
+            self.due,
+            key=lambda mark: origin + pace * mark,
         )
-        return islice(columns, self.cursor, None)
 
-    def leave_course(self) -> None:
-        """Drop what lay ahead: the job is preempted, resized or stopped."""
-        if self.course is not None:
-            self.course.close()
-            self.course = None
+    def at_its_end(self, now: float) -> bool:
+        """Return whether a job that trains ends now by itself, in the order of things."""
+        return self.cursor >= self.evals and self.time_of(self.cursor) <= now
 
     def pause(self, now: float) -> None:
         """Stop training and save."""
+        self.ticket = 0
         self._settle(now)
         self.stage = Stage.SAVING
 
     def finish(self, now: float, outcome: Outcome) -> None:
         """Stop training for good."""
+        self.ticket = 0
         if self.stage is Stage.RUNNING:
             self._settle(now)
             if outcome is _COMPLETED:
@@ -209,6 +204,8 @@ class Run:
         again = self.job.replicates
         if again is None or not 0 <= index < self.cursor:
             return None
+        if self.asked is None:
+            self.asked = {}
         number = self.asked.get(index, 0)
         if number >= len(again[index]) or math.isnan(again[index][number]):
             return None

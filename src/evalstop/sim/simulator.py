@@ -1,13 +1,11 @@
 """Discrete-event simulation of a cluster: the policy cannot tell it from the real one.
 
-The heap holds one entry for each job that runs (its next evaluation or its end), one for each
-delayed fact and each timer; arrivals are read lazily from the workload, in order. So its size is
-that of the cluster, not of the backlog, and an event costs O(log running jobs).
+The heap holds one entry for each job that runs, one for each delayed fact and each timer; arrivals
+are read lazily from the workload, in order. So its size is that of the cluster, not of the
+backlog, and an event costs O(log running jobs).
 
-Order is (time, ticket): tickets are given in the order things are scheduled, so equal times are
-resolved the same way in every run. Every entry carries the course of its job
-(`evalstop.sim.run`), which makes the entry after it; that of a job that was preempted or stopped
-meanwhile is closed and makes none, so the entry is dropped.
+The order of equal times, and which evaluations have an entry, is told in `evalstop.sim.agenda`.
+With an observer, losses or deliveries to tell, each has its entry and is told in its order.
 
 The simulator alone knows the truth (`evalstop.workloads.job.SimJob`). What the kernel is given
 is what a cluster would report.
@@ -17,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from heapq import heappop, heappush, heapreplace
-from itertools import count
+from heapq import heappop, heapreplace
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from msgspec.structs import replace
@@ -50,8 +47,9 @@ from evalstop.core.events import (
 from evalstop.core.job import Outcome
 from evalstop.core.kernel import Kernel
 from evalstop.schedulers.goodput import efficiency, throughput
+from evalstop.sim.agenda import BEHIND, Agenda
 from evalstop.sim.costs import ExecutionCosts
-from evalstop.sim.run import Course, Due, Run, Stage
+from evalstop.sim.run import Run, Stage
 from evalstop.sim.runlog import RunLog
 
 if TYPE_CHECKING:
@@ -72,9 +70,6 @@ _STOPPED_BY_POLICY = Outcome.STOPPED_BY_POLICY
 
 Observer: TypeAlias = "Callable[[Event, Sequence[Action]], None]"
 """Called with every event and the actions it was answered with, in order."""
-
-_NO_COURSE: Course = (due for due in tuple[Due]())
-"""Course of heap entries that are no job's: nothing follows from them by itself."""
 
 _TIMERS_WITHOUT_PROGRESS = 100_000
 
@@ -124,11 +119,10 @@ class Simulator:
         # Whether an evaluation is more than one event at once: a loss beside it, or a delay.
         self._told_apart = self._losses or workload.delivery_bounds is not None
         self._observer = observer
-        self._heap: list[Due] = []
-        self._tickets = count(1)
         self._facts: deque[Event] = deque()  # facts of this very moment, in order
         self._runs: dict[str, Run] = {}
         self._idle_timers = 0
+        self._agenda = Agenda(self.kernel, foresees=observer is None and not self._told_apart)
         self._tell_evaluation: Callable[[EvalReported], Sequence[Action]] = self.kernel.handle
         if self._told_apart:
             self._tell_evaluation = self._report
@@ -144,51 +138,66 @@ class Simulator:
         """
         arrivals = enumerate(self._workload)
         arrival = next(arrivals, None)
-        arrives_s = _submit_s(arrival)
-        heap, facts = self._heap, self._facts
+        arrives_s = math.inf if arrival is None else arrival[1].submit_s
+        agenda, facts = self._agenda, self._facts
+        heap = agenda.heap
         while True:
             if facts:
                 self._happen(facts.popleft())
+            elif arrival is None and not self._runs:
+                return self.log
             elif heap and heap[0][0] <= arrives_s:
-                self._follow_courses(arrives_s)
-                if not self._runs and arrival is None and not facts:
-                    return self.log
+                self._let_happen(arrives_s)
             elif arrival is not None:
+                agenda.now, agenda.place = arrives_s, BEHIND
                 self._submit(*arrival)
                 arrival = next(arrivals, None)
-                arrives_s = _submit_s(arrival)
+                arrives_s = math.inf if arrival is None else arrival[1].submit_s
             else:
                 return self.log
 
-    def _follow_courses(self, until: float) -> None:
-        """Tell evaluations in order until one is answered, or something else is due.
+    def _let_happen(self, until: float) -> None:  # noqa: C901 -- one loop, in place for speed
+        """Let things happen in order until one is answered, or something else is due.
 
-        This loop and `Run._take_course` run more often than all else together.
+        This loop runs more often than all else together.
         """
-        heap, tell = self._heap, self._tell_evaluation
-        while True:
-            time, _, course, due = heap[0]
+        agenda = self._agenda
+        heap = agenda.heap
+        while heap:
+            time, place, ticket, due = heap[0]
             if time > until:
                 return
-            following = next(course, None)
-            if following is None:
+            if type(due) is not Run:
                 heappop(heap)
-                self._come_due(time, course, due)
+                agenda.now, agenda.place = time, BEHIND
+                self._happen(due)
                 return
-            heapreplace(heap, following)
-            actions = tell(due)
+            if due.ticket != ticket:
+                heappop(heap)
+                continue
+            if time > agenda.now:
+                agenda.now, agenda.place = time, place
+            elif place > agenda.place:
+                agenda.place = place
+            index = due.due
+            if index < due.quiet:  # it was waited for because it is one at which its job set out
+                agenda.tell_quiet(due, index + 1)
+                heapreplace(heap, (due.next_due(), place, ticket, due))
+                continue
+            if index > due.cursor:
+                agenda.tell_quiet(due, index)
+            if index >= due.evals:
+                heappop(heap)
+                self._come_to_its_end(time, due)
+                return
+            due.cursor = due.due = index + 1
+            heapreplace(heap, (due.time_of(index + 1), place, ticket, due))
+            point = due.ahead.point(index)
+            actions = self._tell_evaluation(EvalReported(time=time, job=due.id, point=point))
             if actions:
                 self._carry_out(time, actions)
                 return
-
-    def _come_due(self, time: float, course: Course, due: Event | Run) -> None:
-        """Let something happen that is no evaluation on a job's course."""
-        if isinstance(due, Run):
-            if due.course is course:
-                self._come_to_its_end(time, due)
-        elif course is _NO_COURSE:
-            self._happen(due)
-        # Else it was dropped: the job was preempted, resized or stopped meanwhile.
+            agenda.look_further(due)
 
     # ---- what happens --------------------------------------------------------------------
 
@@ -226,7 +235,7 @@ class Simulator:
             self.log.starts += 1
             if math.isnan(self.log.first_start_s[run.index]):
                 self.log.first_start_s[run.index] = event.time
-            heappush(self._heap, run.set_out(self._tickets))
+            self._agenda.set_out(run)
         elif type(event) is JobEnded:
             gone = self._runs.pop(event.job)
             gone.release(event.time)
@@ -242,6 +251,7 @@ class Simulator:
             if event.point.eval_id is None:
                 known.delivered += 1
                 known.heard = known.index_of_step(event.point.step)
+            self._agenda.forget_foreseen(known)
         elif type(event) is JobResized:
             self.log.resizes += 1
         self._tell(event)
@@ -273,12 +283,9 @@ class Simulator:
             )
             raise InputError(msg)
 
-    def _later(self, time: float, event: Event) -> None:
-        heappush(self._heap, (time, next(self._tickets), _NO_COURSE, event))
-
     def _at(self, now: float, time: float, event: Event) -> None:
         if time > now:
-            self._later(time, event)
+            self._agenda.later(time, event)
         else:
             self._facts.append(event)
 
@@ -295,7 +302,7 @@ class Simulator:
                 self._preempt(now, action)
             elif type(action) is WakeAt:
                 time = max(now, action.time)
-                self._later(time, TimerFired(time=time, token=action.token))
+                self._agenda.later(time, TimerFired(time=time, token=action.token))
             elif type(action) is Resize:
                 self._resize(now, action)
             elif type(action) is RequestEval:
@@ -318,7 +325,9 @@ class Simulator:
     def _evaluate_again(self, now: float, action: RequestEval) -> None:
         """Evaluate checkpoints once more, if there are further scores: the newest, or these."""
         run = self._runs[action.job]
-        for step in action.steps or (run.job.eval_steps[self._heard(run)],):
+        self._agenda.catch_up(run)
+        newest = self._heard(run)
+        for step in action.steps or run.job.eval_steps[max(0, newest) : newest + 1]:
             point = run.replicate(run.index_of_step(step))
             if point is not None:
                 time = now + self._costs.extra_eval_s
@@ -331,11 +340,11 @@ class Simulator:
 
     def _stop(self, now: float, action: Stop) -> None:
         run = self._runs[action.job]
-        if run.stage is _RUNNING and run.next_time() <= now and run.cursor >= run.evals:
+        self._agenda.catch_up(run)
+        if run.stage is _RUNNING and run.at_its_end(now):
             return  # it is at its end and ends by itself: there is nothing left to stop
         if run.stage is _FINISHED:
             return
-        run.leave_course()
         run.finish(now, _STOPPED_BY_POLICY)
         self.log.stop_eval[run.index] = self._heard(run)
         self.log.kept_eval[run.index] = run.index_of_step(action.best_step)
@@ -344,9 +353,9 @@ class Simulator:
 
     def _preempt(self, now: float, action: Preempt) -> None:
         run = self._runs[action.job]
-        if run.stage is not _RUNNING or (run.cursor >= run.evals and run.next_time() <= now):
+        self._agenda.catch_up(run)
+        if run.stage is not _RUNNING or run.at_its_end(now):
             return  # it ends by itself
-        run.leave_course()
         run.pause(now)
         time = now + self._costs.preempt_s
         self._at(now, time, JobPreempted(time=time, job=action.job))
@@ -355,9 +364,9 @@ class Simulator:
         run = self._runs[action.job]
         if run.stage is not _RUNNING:
             return
-        run.leave_course()
+        self._agenda.catch_up(run)
         run.resize(now, action.gpus)
-        heappush(self._heap, run.set_out(self._tickets))
+        self._agenda.set_out(run)
         event = JobResized(
             time=now,
             job=action.job,
@@ -370,10 +379,6 @@ class Simulator:
     def _end_at(self, now: float, time: float, run: Run) -> None:
         event = JobEnded(time=time, job=run.id, outcome=run.outcome)
         self._at(now, time, event)
-
-
-def _submit_s(arrival: tuple[int, SimJob] | None) -> float:
-    return math.inf if arrival is None else arrival[1].submit_s
 
 
 def _loss(time: float, run: Run, step: int, loss: float) -> LossReported:

@@ -38,6 +38,9 @@ Integers: TypeAlias = NDArray[np.integer[Any]]
 _CHUNK = 1024
 """Jobs turned into Python objects at a time: numpy's `tolist` is far cheaper than single items."""
 
+_EVALS_AT_A_TIME = 1 << 20
+"""Evaluations looked at in one go: what is computed of them takes memory too."""
+
 _PER_JOB_OPTIONAL = (
     "estimated_s",
     "fails_at_s",
@@ -167,7 +170,8 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         """Refuse arrays that do not fit together.
 
         Raises:
-            InputError: if lengths differ, submissions are out of order, or a job is impossible.
+            InputError: if lengths differ, submissions or a job's evaluations are out of order, or
+                a job is impossible.
         """
         jobs, evals = len(self.submit_s), int(self.bounds[-1])
         for name in ("duration_s", "gpus", "hacking", "peak_s", "tenant", "job_type"):
@@ -184,6 +188,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         if jobs and not bool((self.duration_s > 0).all() and (self.gpus > 0).all()):
             message = "every job needs a duration above 0 and at least one GPU"
             raise InputError(message)
+        _check_order(self.eval_offsets, self.bounds)
 
     def __len__(self) -> int:
         """Return the number of jobs."""
@@ -335,3 +340,18 @@ def _check_length(name: str, column: Sequence[Any] | NDArray[Any] | None, length
     if column is not None and len(column) != length:
         message = f"{name} must have {length} entries, got {len(column)}"
         raise InputError(message)
+
+
+def _check_order(offsets: Floats, bounds: Integers) -> None:
+    """Refuse evaluations that come before the one before them of the same job."""
+    for start in range(0, len(offsets), _EVALS_AT_A_TIME):
+        part = offsets[start : start + _EVALS_AT_A_TIME + 1]
+        places = start + 1 + np.flatnonzero(~(part[1:] >= part[:-1]))
+        inside = places[bounds[np.searchsorted(bounds, places)] != places]
+        if inside.size:
+            job = int(np.searchsorted(bounds, inside[0], side="right")) - 1
+            message = (
+                f"eval_offsets of job {job} of {len(bounds) - 1} must not fall, but "
+                f"{offsets[inside[0]]} comes after {offsets[inside[0] - 1]}"
+            )
+            raise InputError(message)

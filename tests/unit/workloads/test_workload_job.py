@@ -32,7 +32,7 @@ def sim_jobs(draw):
         ),
         submit_s=draw(st.floats(0, 1e6)),
         duration_s=draw(positives),
-        eval_offsets=draw(series),
+        eval_offsets=draw(series.map(sorted)),
         eval_steps=draw(st.lists(st.integers(0, 10**9), min_size=count, max_size=count)),
         scores=draw(series),
         true_scores=draw(series),
@@ -121,6 +121,28 @@ def flat(jobs=3, **changes):
 def test_columns_that_do_not_fit_are_refused(changes, words):
     with pytest.raises(InputError, match=words):
         flat(**changes)
+
+
+@pytest.mark.parametrize("offsets", [[1.0, 3.0, 2.0], [1.0, float("nan"), 2.0]])
+def test_evaluations_of_a_job_must_not_go_back(offsets):
+    def jobs(*all_offsets):
+        return [
+            SimJob(
+                spec=JobSpec(id=str(place)),
+                submit_s=0.0,
+                duration_s=9.0,
+                eval_offsets=made,
+                eval_steps=range(len(made)),
+                scores=[0.5] * len(made),
+                true_scores=[0.5] * len(made),
+            )
+            for place, made in enumerate(all_offsets)
+        ]
+
+    fine = [[4.0, 5.0], [], [1.0, 1.0, 3.0], [2.0]]
+    assert Workload.from_jobs(jobs(*fine)).evals == 6
+    with pytest.raises(InputError, match="job 4 of 6 must not fall"):
+        Workload.from_jobs(jobs(*fine, offsets, [0.0]))
 
 
 def test_jobs_without_names_are_numbered():
