@@ -115,6 +115,27 @@ def test_snooze_and_approve(command, platform, job):
     platform.until(job, "ended")
 
 
+def test_an_approval_of_nothing_and_a_best_that_is_nowhere_are_no_success(command, platform, job):
+    platform.submit(job)
+    platform.until(job, "running")
+    code, made, told = command("approve", job)
+    assert (code, made) == (2, None)
+    assert f"{job} has no stop to approve" in told
+    platform.report(job, 0.5)
+    code, made, told = command("best", job)
+    assert (code, made["path"]) == (1, None)
+    assert "no whole checkpoint" in told
+
+
+@pytest.mark.parametrize("option", ["--stderr", "--proxy"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_no_finite_number_is_not_reported(command, platform, job, option, value):
+    platform.submit(job)
+    code, made, told = command("report", job, "--step", "1", "--score", "0.5", option, value)
+    assert (code, made) == (2, None)
+    assert f"{option} must be a finite number" in told
+
+
 NOBODY = ["best", "explain", "stop", "approve", "snooze", "undo"]
 
 

@@ -50,6 +50,17 @@ def test_a_person_that_stops_a_job_is_told_from_policy(platform, job):
     assert platform.until(job, "ended")["outcome"] == "cancelled"
     (decision,) = json.loads(platform.explain(job))["decisions"]
     assert decision["author"] == "ada"
+    assert decision["reason"] == "ordered by ada; no rule asked for it"
+
+
+def test_the_record_of_a_persons_stop_names_the_best_so_far(platform, job):
+    platform.submit(job)
+    platform.until(job, "running")
+    platform.report(job, 0.5, 0.7, 0.6)
+    platform.post(f"/jobs/{job}/stop", {"note": "enough"})
+    platform.until(job, "ended")
+    (decision,) = json.loads(platform.explain(job))["decisions"]
+    assert decision["best"] == {"step": 2, "score": 0.7, "checkpoint": None}
 
 
 def test_a_job_that_ends_by_itself_is_what_it_says(platform, job):

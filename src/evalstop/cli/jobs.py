@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import tomllib
 from pathlib import Path  # noqa: TC003 -- Typer reads it at run time
@@ -124,9 +125,13 @@ def report(
 ) -> None:
     """Report one evaluation of a job."""
     value = _score_of(score)
+    for name, given in (("--stderr", stderr), ("--proxy", proxy)):
+        if given is not None and not math.isfinite(given):
+            message = f"{name} must be a finite number, but got {given}: leave it out if unknown"
+            raise InputError(message)
     fields = {
         "step": step,
-        "score": value if abs(value) < float("inf") else None,
+        "score": value if math.isfinite(value) else None,
         "stderr": stderr,
         "n_items": n_items,
         "proxy": proxy,
@@ -228,10 +233,11 @@ def best(
     found = Remote(url, folder).get(job_path(job, "/best"))
     if as_json:
         write_json(found)
-        return
     if found["path"] is None:
         message = f"{job} has no whole checkpoint that was evaluated"
         raise EvalStopError(message)
+    if as_json:
+        return
     if not found["backed"]:
         tell(
             f"the best score, {number(found['best']['score'])} at step {found['best']['step']}, "

@@ -73,8 +73,10 @@ def approve(
 ) -> None:
     """Let an advised or announced stop happen now."""
     answer = Remote(url, folder).post(job_path(job, "/approve"), {"note": note})
-    done = f"{job} is being stopped" if answer["actions"] else f"{job} has no stop to approve"
-    _show(answer, done, as_json=as_json)
+    if not answer["actions"]:
+        message = f"{job} has no stop to approve: `evalstop stop {job}` stops it by your decision"
+        raise InputError(message)
+    _show(answer, f"{job} is being stopped", as_json=as_json)
 
 
 def stop(

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
 
 from evalstop.core.errors import EvalStopError, InputError, StoreError
 from evalstop.service.access import AccessError, Gate, Right
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["create_app"]
 
 _REMEMBERED_KEYS = 10_000
+_UNFIT = 422
 
 Job = Annotated[str, Path(max_length=128)]
 
@@ -57,6 +60,8 @@ def create_app(platform: Platform, tokens: Tokens) -> FastAPI:
     app.include_router(_cluster(platform, gate), prefix="/api/v1")
     for error, status in _STATUS.items():
         app.add_exception_handler(error, _answer_with(status))
+    app.add_exception_handler(RequestValidationError, _unfit)
+    app.add_exception_handler(HTTPException, _refused)
     return app
 
 
@@ -81,6 +86,20 @@ def _answer_with(status: int) -> Callable[[Request, Exception], Awaitable[Respon
         return JSONResponse({"error": str(error)}, status, headers)
 
     return answer
+
+
+async def _unfit(_request: Request, error: Exception) -> Response:
+    """Say of a path or query, as of a body, what does not fit."""
+    assert isinstance(error, RequestValidationError)
+    words = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    return JSONResponse({"error": f"the request does not fit: {words}"}, _UNFIT)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Say that there is no such page, or that it is not asked in this way."""
+    assert isinstance(error, HTTPException)
+    words = f"{request.method} {request.url.path}: {error.detail}"
+    return JSONResponse({"error": words}, error.status_code, error.headers)
 
 
 def _json(content: object, status: int = 200) -> Response:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["encode_record", "explain", "own_words", "sign_of_job"]
 
 _SECONDS_AN_HOUR = 3600.0
+_OPERATOR = "operator"
 
 
 class _Silent:
@@ -153,29 +154,45 @@ def _decision(
     sign = sign_of_job(story.spec)
     verdict = stop.verdict
     used = story.history.series
+    best = _best(stop, story)
     return {
         "kind": "advise" if isinstance(action, Advise) else "stop",
         "note": action.note if isinstance(action, Advise) else "",
         "time": time,
         "author": stop.author,
         "rule": stop.rule,
-        "reason": own_words(verdict, sign),
+        "reason": _reason(stop, sign),
         "state": verdict.state.value,
         "decline": verdict.kind.value,
         "statistic": _finite(verdict.statistic),
         "threshold": _finite(verdict.threshold),
         "false_alarms": false_alarms.get(stop.rule.partition(":")[0], ""),
-        "best": {
-            "step": stop.best_step,
-            "score": _finite(sign * verdict.best_score),
-            "checkpoint": stop.best_checkpoint,
-        },
+        "best": best | {"score": _finite(sign * best["score"])},
         "series": [_shown(point, sign) for point in used],
         "left_out": _left_out(story, used, sign),
         "remarks": list(remarks(used)),
         "gpu_hours_used": story.attained_s(time) * story.spec.gpus / _SECONDS_AN_HOUR,
         "gpu_hours_saved": story.saved_gpu_hours(time),
     }
+
+
+def _best(stop: Stop, story: _Story) -> dict[str, Any]:
+    """Return the evaluation that a stop keeps; a person's names none, so the curve's best."""
+    best = story.history.best
+    if stop.best_step >= 0 or best is None:
+        return {
+            "step": stop.best_step,
+            "score": stop.verdict.best_score,
+            "checkpoint": stop.best_checkpoint,
+        }
+    return {"step": best.step, "score": best.score, "checkpoint": best.checkpoint}
+
+
+def _reason(stop: Stop, sign: float) -> str:
+    """Return the verdict's sentence, or that no rule had one: a person ordered the stop."""
+    if stop.rule == _OPERATOR and stop.verdict == Verdict():
+        return f"ordered by {stop.author}; no rule asked for it"
+    return own_words(stop.verdict, sign)
 
 
 def own_words(verdict: Verdict, sign: float) -> str:

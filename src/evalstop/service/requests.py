@@ -185,13 +185,15 @@ def launch_of_submission(submission: Submission) -> Launch:
     """Return how the job is run; without command, for one that runs elsewhere.
 
     Raises:
-        InputError: if a folder is not an absolute path, or the save signal is none.
+        InputError: if a folder is not an absolute path, the save signal is none, or no process
+            can have such a command or environment.
     """
     for name in ("checkpoints", "cwd"):
         path = getattr(submission, name)
         if path and not path.startswith("/"):
             message = f"{name} must be an absolute path, but got {path!r}"
             raise InputError(message)
+    _require_executable(submission)
     if submission.save_signal and submission.save_signal not in _SIGNALS:
         message = f"save_signal must be a name like 'SIGUSR1', but got {submission.save_signal!r}"
         raise InputError(message)
@@ -204,3 +206,19 @@ def launch_of_submission(submission: Submission) -> Launch:
         grace_s=submission.grace_s,
         options=submission.options,
     )
+
+
+def _require_executable(submission: Submission) -> None:
+    """Refuse at the door what would fail once the job's turn has come."""
+    if submission.command and not submission.command[0]:
+        message = "the first word of command names the program, but it is empty"
+        raise InputError(message)
+    for name in submission.environment:
+        if not name or "=" in name:
+            message = f"expected names of variables in environment, but got {name!r}"
+            raise InputError(message)
+    words = (*submission.command, submission.cwd, submission.checkpoints)
+    for word in (*words, *submission.environment, *submission.environment.values()):
+        if "\0" in word:
+            message = "no word of command, environment, cwd or checkpoints may hold a NUL character"
+            raise InputError(message)

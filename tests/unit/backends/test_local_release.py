@@ -134,6 +134,40 @@ def test_a_job_sees_its_own_devices_and_its_output_is_kept(backend):
     assert (backend.run_folder("a", 1) / "output.log").read_text() == "0 red\n"
 
 
+@pytest.mark.parametrize(
+    "launch",
+    [
+        {"command": ("/no/such/program", "--flag")},
+        {"command": ("true",), "cwd": "/no/such/folder"},
+        {"command": ("tr\0ue",)},
+        {"command": ("true",), "environment": {"A=B": "x"}},
+    ],
+    ids=["no program", "no folder", "a NUL", "no variable"],
+)
+def test_what_cannot_be_run_says_why_and_tells_no_secret(backend, tmp_path, launch):
+    launch["environment"] = {"WANDB_API_KEY": "hush"} | launch.get("environment", {})
+    start(backend, *launch.pop("command"), **launch)
+    eventually(lambda: report(backend).state is RunState.RELEASED, 60.0)
+    assert report(backend).exit_code == 127
+    (output,) = (tmp_path / "runs").glob("a/*/output.log")
+    assert output.read_text().startswith("evalstop: cannot run ")
+    assert "hush" not in output.read_text()
+    assert "Traceback" not in output.read_text()
+
+
+def test_nobody_else_may_read_what_a_job_was_started_with(backend, tmp_path):
+    start(backend, "true", environment={"WANDB_API_KEY": "hush"})
+    eventually(lambda: report(backend).state is RunState.RELEASED, 60.0)
+    holding = [
+        path
+        for path in (tmp_path / "runs").rglob("*")
+        if path.is_file() and b"hush" in path.read_bytes()
+    ]
+    assert holding
+    for path in holding:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
 def test_a_command_that_does_not_exist_fails_with_127_and_says_why(backend):
     start(backend, "/no/such/program")
     eventually(lambda: report(backend).state is RunState.RELEASED, 60.0)

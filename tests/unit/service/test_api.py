@@ -207,6 +207,42 @@ def test_bad_input_is_refused_with_what_to_do(shared, path, body, status, words)
     assert words in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": ["sl\0eep", "1"]},
+        {"command": ["sleep", "1\0"]},
+        {"command": [""]},
+        {"cwd": "/a\0b"},
+        {"environment": {"A=B": "x"}},
+        {"environment": {"": "x"}},
+        {"environment": {"A": "x\0"}},
+    ],
+)
+def test_what_no_process_can_be_started_with_is_refused_at_the_door(shared, fields):
+    answer = shared.submit("unstartable", **fields)
+    assert answer.status_code == 422, answer.text
+    assert shared.get("/jobs/unstartable").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/v1/jobs?limit=many", 422),
+        ("GET", "/api/v1/jobs?limit=0", 422),
+        ("GET", "/api/v1/jobs/" + "a" * 200, 422),
+        ("GET", "/api/v1/jobs/..%2f..%2fetc/best", 404),
+        ("GET", "/api/v1/nothing", 404),
+        ("DELETE", "/api/v1/jobs/a", 405),
+    ],
+)
+def test_every_refusal_is_told_in_the_same_form(shared, method, path, status):
+    answer = shared.http.request(method, path, headers=shared.headers)
+    assert answer.status_code == status
+    assert list(answer.json()) == ["error"]
+    assert answer.json()["error"]
+
+
 def test_a_body_beyond_the_limit_is_refused(shared):
     assert shared.post("/jobs/a/evals", b" " * (MOST_BYTES + 1)).status_code == 413
 

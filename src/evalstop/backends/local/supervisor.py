@@ -41,9 +41,13 @@ _WATCHED = (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signa
 
 
 def write(path: Path, data: dict[str, object]) -> None:
-    """Write JSON aside, sync it, and put it in place in one step."""
+    """Write JSON aside, sync it, and put it in place in one step; nobody else may read it.
+
+    An order holds the job's environment: its token, and the keys its owner gave it.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8") as file:
+    number = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123 -- Path opens no descriptor
         json.dump(data, file)
         file.flush()
         os.fsync(file.fileno())
@@ -166,8 +170,10 @@ class _Run:
             environment = dict(os.environ) | launch.get("environment", {})
             environment |= self.order["environment"]
             os.execvpe(launch["command"][0], launch["command"], environment)  # noqa: S606 -- an argument vector, no shell
-        except OSError as error:
-            os.write(2, f"evalstop: cannot run {self.order['launch']}: {error}\n".encode())
+        except (OSError, ValueError) as error:
+            # Not the whole launch: its environment holds secrets, and many may read the output.
+            words = " ".join(self.order["launch"]["command"])
+            os.write(2, f"evalstop: cannot run {words!r}: {error}\n".encode())
         os._exit(_NOT_EXECUTABLE)
 
     # -- watching
