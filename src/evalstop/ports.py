@@ -53,7 +53,7 @@ class Launch(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         command: argument vector; no shell is put around it.
-        cwd: working directory; empty for the backend's own.
+        cwd: working directory; empty for the backend's choice (locally, a folder of the job's own).
         environment: variables added to the backend's environment.
         checkpoints: directory in which the job writes its checkpoints; empty if unknown.
         save_signal: name of the signal that asks the trainer for a checkpoint, "SIGUSR1" say;

@@ -155,6 +155,23 @@ def test_what_cannot_be_run_says_why_and_tells_no_secret(backend, tmp_path, laun
     assert "Traceback" not in output.read_text()
 
 
+def test_a_job_that_names_no_folder_has_one_of_its_own_and_keeps_it(backend, tmp_path):
+    script = "pwd; ls; touch made-$1 order.json exit.json"
+    for attempt in (1, 2):
+        launch = Launch(command=("sh", "-c", script, "sh", str(attempt)))
+        key = f"{attempt}.a"
+        backend.start(Order(key=key, job="a", gpus=1, launch=launch, attempt=attempt))
+        eventually(lambda: report(backend).state is RunState.RELEASED, 60.0)
+        assert report(backend).attempt == attempt
+    first, second = (
+        (backend.run_folder("a", attempt) / "output.log").read_text().split() for attempt in (1, 2)
+    )
+    assert first == [str(tmp_path / "runs/a/place/work")]
+    assert second == [*first, "exit.json", "made-1", "order.json"]
+    reopened = LocalBackend(tmp_path / "runs", ["0", "1"])
+    assert report(reopened).attempt == 2
+
+
 def test_nobody_else_may_read_what_a_job_was_started_with(backend, tmp_path):
     start(backend, "true", environment={"WANDB_API_KEY": "hush"})
     eventually(lambda: report(backend).state is RunState.RELEASED, 60.0)

@@ -165,8 +165,7 @@ class _Run:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(out, 1)
             os.dup2(out, 2)
-            if launch.get("cwd"):
-                os.chdir(launch["cwd"])
+            os.chdir(launch.get("cwd") or self._own_place())
             environment = dict(os.environ) | launch.get("environment", {})
             environment |= self.order["environment"]
             os.execvpe(launch["command"][0], launch["command"], environment)  # noqa: S606 -- an argument vector, no shell
@@ -175,6 +174,15 @@ class _Run:
             words = " ".join(self.order["launch"]["command"])
             os.write(2, f"evalstop: cannot run {words!r}: {error}\n".encode())
         os._exit(_NOT_EXECUTABLE)
+
+    def _own_place(self) -> Path:
+        """Return where a job that names no folder runs: one of its own, the same each time.
+
+        Not among the files of its runs: what it writes there must not be taken for one of ours.
+        """
+        place = self.folder.parent / "place" / "work"
+        place.mkdir(parents=True, exist_ok=True)
+        return place
 
     # -- watching
 
