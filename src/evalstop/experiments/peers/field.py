@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -9,9 +10,20 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["ITEMS", "TRIALS", "Array", "Field", "Peer", "Stops", "experiments", "first_of", "items"]
+__all__ = [
+    "ITEMS",
+    "TRIALS",
+    "Array",
+    "Field",
+    "Peer",
+    "RowByRow",
+    "Stops",
+    "experiments",
+    "first_of",
+    "items",
+]
 
 Array = NDArray[np.float64]
 Stops = NDArray[np.int64]
@@ -46,6 +58,18 @@ class Peer(Protocol):
     def stops(self, field: Field) -> Stops:
         """Return the index at which each run is stopped, -1 if never: (runs,)."""
         ...
+
+
+class RowByRow(ABC):
+    """A rule that judges a run by its own scores alone, evaluation after evaluation."""
+
+    def stops(self, field: Field) -> Stops:
+        """Return the index at which each run is stopped, -1 if never: (runs,)."""
+        return np.array([first_of(self.answers(row)) for row in field.scores.tolist()])
+
+    @abstractmethod
+    def answers(self, scores: list[float]) -> Iterator[bool]:
+        """Yield after each of a run's scores whether the library would stop it now."""
 
 
 def first_of(stops: Iterable[bool]) -> int:

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.trainer.states import TrainerFn
 
-from evalstop.experiments.peers.field import first_of
+from evalstop.experiments.peers.field import RowByRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evalstop.experiments.peers.field import Field, Stops
-
 __all__ = ["Patience"]
 
 
-class Patience:
+class Patience(RowByRow):
     """Stops after ``k`` evaluations that do not beat the best by more than ``min_delta``."""
 
     def __init__(self, k: int = 3, min_delta: float = 0.0) -> None:
         self._k = k
         self._min_delta = min_delta
 
-    def stops(self, field: Field) -> Stops:
-        """Return the index at which each run is stopped, -1 if never: (runs,)."""
-        return np.array([first_of(self._answers(row)) for row in field.scores])
-
-    def _answers(self, scores: Any) -> Iterator[bool]:  # noqa: ANN401 -- a row of scores
+    def answers(self, scores: list[float]) -> Iterator[bool]:
+        """Yield what the callback says after each score."""
         callback = EarlyStopping(
             "score",
             mode="max",
@@ -48,7 +42,7 @@ class Patience:
             state=SimpleNamespace(fn=TrainerFn.FITTING),
             strategy=SimpleNamespace(reduce_boolean_decision=_one_process),
         )
-        for epoch, score in enumerate(torch.from_numpy(scores)):
+        for epoch, score in enumerate(torch.tensor(scores, dtype=torch.float64)):
             trainer.current_epoch = epoch
             trainer.callback_metrics["score"] = score
             callback.on_validation_end(trainer, None)

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
 
-from evalstop.experiments.peers.field import first_of
+from evalstop.experiments.peers.field import RowByRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evalstop.experiments.peers.field import Field, Stops
-
 __all__ = ["Patience"]
 
 
-class Patience:
+class Patience(RowByRow):
     """Stops after ``k`` evaluations that are not better than the best by more than ``threshold``.
 
     The best is raised by any improvement, also by one under the threshold.
@@ -42,11 +39,8 @@ class Patience:
             use_cpu=True,
         )
 
-    def stops(self, field: Field) -> Stops:
-        """Return the index at which each run is stopped, -1 if never: (runs,)."""
-        return np.array([first_of(self._answers(row)) for row in field.scores.tolist()])
-
-    def _answers(self, scores: list[float]) -> Iterator[bool]:
+    def answers(self, scores: list[float]) -> Iterator[bool]:
+        """Yield what the callback says after each score."""
         callback = EarlyStoppingCallback(self._k, self._threshold)
         state, control = TrainerState(), TrainerControl()
         callback.on_train_begin(self._arguments, state, control)
