@@ -228,6 +228,9 @@ def parse_rule(spec: str) -> Rules:
 
 def _parse_map(text: str, spec: str) -> Rules:
     by_type: dict[str, NamedRule] = {}
+    if not text.strip("; "):
+        msg = f"expected TYPE=SPEC[;TYPE=SPEC...], but got {text!r}"
+        raise SpecError(msg)
     for part in filter(None, (part.strip() for part in text.split(";"))):
         kind, equals, rule = part.partition("=")
         if not equals or not kind.strip() or not rule.strip():

@@ -114,9 +114,9 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     def reason(self) -> str:
         """The verdict in one sentence."""
         relation = ">=" if self.statistic >= self.threshold else "<"
-        words = (
-            f"{self.state.value}: statistic {self.statistic:.4g} {relation} {self.threshold:.4g}"
-        )
+        words = self.state.value
+        if self.statistic or self.threshold:  # else nothing was measured
+            words += f": statistic {self.statistic:.4g} {relation} {self.threshold:.4g}"
         if self.best_step >= 0:
             words += f", best {self.best_score:.6g} at step {self.best_step}"
         if self.kind:

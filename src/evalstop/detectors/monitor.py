@@ -59,6 +59,9 @@ class Monitor:
 
     def __init__(self, rule: Any, *, direction: Direction, job_type: str = "rlhf") -> None:  # noqa: ANN401 -- a detector of any state, or a map of them
         self._sign = sign_of(direction)
+        if rule is None or isinstance(rule, str):
+            msg = f"expected a rule, such as parse_rule('default') gives, but got {rule!r}"
+            raise InputError(msg)
         detector: Detector[Any] = rule.for_type(job_type) if hasattr(rule, "for_type") else rule
         if not (hasattr(detector, "start") and hasattr(detector, "step")):
             msg = (
@@ -103,31 +106,33 @@ class Monitor:
         See `evalstop.core.points.EvalPoint` for the arguments. ``score`` may be None, NaN or
         infinite: such an evaluation is counted, never compared. ``n_items`` without ``stderr``
         means the binomial error of a share, for scores in 0-1. ``signals`` (KL, entropy, response
-        length ...) are for `remarks`; they change no verdict.
+        length ...) are for `remarks`; they change no verdict. Numbers may be of any library that
+        they convert from (numpy, torch, decimal).
 
         Raises:
-            InputError: if ``step`` is negative, or ``stderr`` negative or not finite.
+            InputError: if ``step`` is negative or not whole, ``stderr`` negative or not finite,
+                ``n_items`` below 1, or something no number.
         """
-        if step < 0:
-            msg = f"step must be >= 0, but got {step}"
-            raise InputError(msg)
-        if stderr is not None and not (math.isfinite(stderr) and stderr >= 0):
+        value = NOT_FINITE if score is None else _number("score", score)
+        error = None if stderr is None else _number("stderr", stderr)
+        if error is not None and not (math.isfinite(error) and error >= 0):
             msg = f"stderr must be a finite number >= 0, but got {stderr}: leave it out if unknown"
             raise InputError(msg)
-        finite = score is not None and math.isfinite(score)
-        if stderr is None and score is not None:
-            stderr = stderr_of_share(score, n_items)
+        count = None if n_items is None else _whole("n_items", n_items, least=1)
+        reward = NOT_FINITE if proxy is None else _number("proxy", proxy)
         point = EvalPoint(
-            step=step,
-            score=self._sign * score if finite and score is not None else NOT_FINITE,
-            stderr=stderr,
-            n_items=n_items,
-            attempt=attempt,
+            step=_whole("step", step),
+            score=self._sign * value if math.isfinite(value) else NOT_FINITE,
+            stderr=stderr_of_share(value, count) if error is None else error,
+            n_items=count,
+            attempt=_whole("attempt", attempt),
             epoch_key=epoch_key,
             eval_id=eval_id,
             checkpoint=checkpoint,
-            proxy=proxy,
-            items=None if items is None else tuple(self._sign * item for item in items),
+            proxy=reward if math.isfinite(reward) else None,
+            items=None
+            if items is None
+            else tuple(self._sign * _number("items", item) for item in items),
             signals=signals_of(signals),
         )
         return self._own_sign(self._history.add(point))
@@ -152,3 +157,40 @@ class Monitor:
             return verdict
         fields = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
         return Verdict(**(fields | {"best_score": -verdict.best_score}))
+
+
+def _number(name: str, value: object) -> float:
+    """Return a float of anything that is a number.
+
+    Raises:
+        InputError: it is none. Text is none either: a column that was not parsed would pass.
+    """
+    if type(value) is float:
+        return value
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)  # type: ignore[arg-type]  # what does not convert raises
+    except (TypeError, ValueError, OverflowError):
+        pass
+    msg = f"{name} must be a number, but got {value!r}"
+    raise InputError(msg)
+
+
+def _whole(name: str, value: object, *, least: int = 0) -> int:
+    """Return an int of anything that is a whole number, 500.0 too.
+
+    Raises:
+        InputError: it is none, or too small.
+    """
+    if type(value) is int:
+        number = value
+    else:
+        real = _number(name, value)
+        if not real.is_integer():
+            msg = f"{name} must be a whole number, but got {value!r}"
+            raise InputError(msg)
+        number = int(real)
+    if number < least:
+        msg = f"{name} must be >= {least}, but got {value!r}"
+        raise InputError(msg)
+    return number

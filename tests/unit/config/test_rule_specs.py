@@ -61,6 +61,8 @@ BROKEN = [
     ("drop:unit=furlong", "se, percent or absolute"),
     ("rlhf=consecutive;cusum", "TYPE=SPEC"),
     ("rlhf=;dpo=cusum", "TYPE=SPEC"),
+    (";", "TYPE=SPEC"),
+    (" ; ", "TYPE=SPEC"),
     ("rlhf=cusum;grpo=drop", "names the job type 'rlhf' twice"),
     ("rlhf=moon", "unknown rule 'moon'"),
 ]

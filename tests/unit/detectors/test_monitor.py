@@ -1,5 +1,9 @@
 import math
+from decimal import Decimal
+from fractions import Fraction
 
+import msgspec
+import numpy as np
 import pytest
 
 from evalstop.config.rules import parse_rule
@@ -94,3 +98,72 @@ def test_items_say_nothing_of_a_score_that_is_no_share_or_whose_error_is_known()
     monitor.update(score=0.6, step=2, n_items=500, stderr=0.04)
     monitor.update(score=None, step=3, n_items=500)
     assert [point.stderr for point in monitor.history.reports] == [None, 0.04, None]
+
+
+CURVE = (0.5, 0.75, 0.625, 0.5, 0.25)  # exact in every type
+NUMBERS = {
+    "float": float,
+    "numpy.float32": np.float32,
+    "numpy.float64": np.float64,
+    "numpy.float16": np.float16,
+    "array of no dimension": lambda x: np.array(x, np.float32),
+    "Decimal": Decimal,
+    "Fraction": Fraction,
+}
+WHOLES = {
+    "int": int,
+    "float": float,
+    "numpy.int64": np.int64,
+    "numpy.uint8": np.uint8,
+    "numpy.float32": np.float32,
+    "Decimal": Decimal,
+}
+
+
+@pytest.mark.parametrize("rule", ["default", "consecutive:k=2", "cusum", "patience:k=2", "bayes"])
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("whole", WHOLES)
+def test_numbers_of_any_library_give_the_same_verdicts(rule, number, whole):
+    plain, other = (Monitor(parse_rule(rule), direction="max") for _ in range(2))
+    make, count = NUMBERS[number], WHOLES[whole]
+    for step, score in enumerate(CURVE):
+        expected = plain.update(score=score, step=step, stderr=0.125, n_items=64, proxy=1.5)
+        got = other.update(
+            score=make(score), step=count(step), stderr=make(0.125), n_items=count(64),
+            proxy=make(1.5), attempt=count(0), items=None,
+        )  # fmt: skip
+        assert got == expected
+    assert msgspec.json.encode(other.history.reports) == msgspec.json.encode(plain.history.reports)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("score", bad) for bad in ("0.5", "high", b"1", [0.5], 1j, 10**400, np.ones(2))),
+        *(("step", bad) for bad in (None, "3", 1.5, float("nan"), float("inf"), -1, -1.0)),
+        *(("stderr", bad) for bad in ("0.1", -0.1, float("nan"), float("inf"))),
+        *(("n_items", bad) for bad in ("100", 0, -1, 1.5, float("nan"))),
+        *(("attempt", bad) for bad in ("1", -1, 0.5)),
+        *(("proxy", bad) for bad in ("high", [1.0])),
+        ("items", ("a", "b")),
+    ],
+)
+def test_what_is_no_such_number_is_refused_by_name_and_changes_nothing(field, value):
+    monitor = Monitor(parse_rule("default"), direction="max")
+    monitor.update(score=0.5, step=1)
+    before = monitor.verdict
+    with pytest.raises(InputError, match=f"^{field} must be"):
+        monitor.update(**({"score": 0.4, "step": 2} | {field: value}))
+    assert monitor.verdict == before
+    assert len(monitor.history.reports) == 1
+
+
+@pytest.mark.parametrize("rule", [None, "default"])
+def test_a_rule_that_was_not_parsed_is_refused_with_what_to_do(rule):
+    with pytest.raises(InputError, match=r"parse_rule\('default'\)"):
+        Monitor(rule, direction="max")
+
+
+def test_a_verdict_on_nothing_claims_no_statistic():
+    monitor = Monitor(parse_rule("none"), direction="max")
+    assert "statistic" not in monitor.update(score=0.5, step=1).reason
