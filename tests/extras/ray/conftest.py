@@ -11,6 +11,9 @@ from pathlib import Path
 
 # As on a node: the jobs' `python` is the cluster's own.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).parents[3] / "src"), os.environ.get("PYTHONPATH", "")]
+)
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_JOB_STOP_WAIT_TIME_S"] = "1"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

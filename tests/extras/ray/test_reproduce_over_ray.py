@@ -1,20 +1,15 @@
 """Sweeps over a Ray cluster of several nodes give the rows that one process gives."""
 
-import os
-from pathlib import Path
-
 import msgspec
 import pytest
 import ray
 from msgspec.structs import replace
-from ray.cluster_utils import Cluster
 
 from evalstop.experiments.ray import over_ray
 from evalstop.experiments.runner import cores, run_plans
 from evalstop.experiments.spec import Cell, Plan
 from evalstop.workloads.scenarios import PAPER
 
-SOURCE = str(Path(__file__).parents[3] / "src")
 SMALL = replace(PAPER, jobs=24, gpus=16)
 PLAN = Plan(
     suite="toy",
@@ -28,16 +23,9 @@ PLAN = Plan(
 
 
 @pytest.fixture
-def address(monkeypatch):
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")]))
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-    )
-    cluster.add_node(num_cpus=1)
+def address(cluster):
     yield cluster.address
     ray.shutdown()
-    cluster.shutdown()
 
 
 def test_rows_are_those_of_one_process_wherever_they_ran(address, tmp_path):
