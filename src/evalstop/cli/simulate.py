@@ -67,10 +67,12 @@ def simulate(
 
     chosen = parse_seeds(seeds)
     setting = _scenario(scenario, gpus, jobs, of_trace=trace is not None)
-    bases = scheduler or ["srtf-est"]
-    rules = [parse_rule(spec) for spec in rule or ["default"]]
+    bases = list(dict.fromkeys(scheduler or ["srtf-est"]))
+    rules = [parse_rule(spec) for spec in dict.fromkeys(rule or ["default"])]
     for base in bases:
         parse_scheduler(base)  # an unknown name is told before anything runs
+    if "native" in bases:
+        tell("warning: scheduler native leaves starts to a real cluster: simulated, no job starts")
     arrived = _arrivals(trace, jobs) if trace else None
     results: list[dict[str, Any]] = []
     with progress() as bar:
@@ -108,6 +110,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     seeds = numbers if "," in text else list(range(numbers[0])) if numbers else []
     if not seeds or min(seeds) < 0:
         msg = f"--seeds must be a number of seeds >= 1, or a list such as 3,7, but it is {text!r}"
+        raise InputError(msg)
+    if len(set(seeds)) < len(seeds):
+        msg = f"--seeds names a seed twice ({text!r}): that would make the intervals too narrow"
         raise InputError(msg)
     return tuple(seeds)
 

@@ -15,7 +15,6 @@ visibly unwatched (R30).
 from __future__ import annotations
 
 import logging
-import math
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from evalstop.client.reporter import Reporter
 from evalstop.client.watched import (
     JOB_TYPES,
     find,
+    finite,
     nearest,
     proxy_value,
     standard_error,
@@ -247,11 +247,9 @@ class EvalStopCallback(TrainerCallback):  # type: ignore[misc] # transformers sh
     def _point(self, step: int, metrics: Mapping[str, object], history: Any) -> CurvePoint:  # noqa: ANN401 -- the trainer's log
         name = find(self._metric, metrics)
         assert name is not None
-        value = metrics[name]
-        score = float(value) if isinstance(value, (int, float)) else math.nan
         return CurvePoint(
             step=step,
-            score=score if math.isfinite(score) else None,
+            score=finite(metrics[name]),
             stderr=standard_error(name, metrics, given=self._stderr),
             n_items=self._n_items,
             proxy=proxy_value(name, metrics, history, given=self._proxy),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsFloat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ __all__ = [
     "JOB_TYPES",
     "eval_size",
     "find",
+    "finite",
     "nearest",
     "proxy_value",
     "standard_error",
@@ -72,11 +73,19 @@ def nearest(metric: str, metrics: Mapping[str, object]) -> str:
     return ", ".join(close + rest)
 
 
-def _float(metrics: Mapping[str, object], name: str) -> float | None:
-    value = metrics.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+def finite(value: object) -> float | None:
+    """Return a float of a finite number of any library (numpy, torch), None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # an array of many, say
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _float(metrics: Mapping[str, object], name: str) -> float | None:
+    return finite(metrics.get(name))
 
 
 def eval_size(metrics: Mapping[str, object]) -> int | None:

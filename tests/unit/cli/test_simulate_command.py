@@ -87,6 +87,7 @@ def test_a_scenario_can_be_a_file(capsys, tmp_path):
         (["--seeds", "none"], "such as 3,7"),
         (["--seeds", "0"], "such as 3,7"),
         (["--seeds", "1,-2"], "such as 3,7"),
+        (["--seeds", "3,7,3"], "names a seed twice"),
         (["--gpus", "1"], "never fits on 1 GPUs"),
         (["--gpus", "0"], "--gpus"),
         (["--trace", "no.csv"], "no such file"),
@@ -125,3 +126,16 @@ def test_a_scenario_with_node_types_runs_under_any_scheduler(capsys, tmp_path):
     assert code == 0
     assert all(result["system"]["jct_mean_s"] > 0 for result in results)
     assert all(0 < result["system"]["utilisation"] <= 1 for result in results)
+
+
+def test_what_is_asked_for_twice_is_told_once(capsys):
+    twice = ["--rule", "none", "--rule", "none", "--scheduler", "fifo", "--scheduler", "fifo"]
+    code, out, _ = run(capsys, *SMALL, *twice, "--json")
+    assert (code, len(json.loads(out)["results"])) == (0, 1)
+
+
+def test_a_cluster_that_schedules_itself_starts_nothing_here_and_that_is_said(capsys):
+    code, out, err = run(capsys, *SMALL, "--scheduler", "native", "--json")
+    (result,) = json.loads(out)["results"]
+    assert (code, result["system"]["jct_mean_s"]) == (0, None)
+    assert "no job starts" in err

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from evalstop.client.curve import read_curve, write_curve
@@ -12,6 +14,7 @@ from evalstop.client.pins import INCOMPLETE, Pins, is_complete
 from evalstop.client.watched import (
     eval_size,
     find,
+    finite,
     nearest,
     proxy_value,
     standard_error,
@@ -171,3 +174,18 @@ def test_the_proxy_is_the_reward_and_never_the_watched_metric():
     assert proxy_value("eval_x", {"eval_my": 4.0}, history, given="my") == 4.0
     assert proxy_value("eval_x", {}, [], given=None) is None
     assert proxy_value("eval_x", {"eval_reward": float("nan")}, [], given=None) is None
+
+
+@pytest.mark.parametrize("make", [float, np.float32, np.float64, np.float16, np.array, Decimal])
+def test_metrics_may_be_numbers_of_any_library(make):
+    metrics = {"eval_x": make(0.5), "eval_x_stderr": make(0.125), "eval_reward": make(2.0)}
+    assert finite(metrics["eval_x"]) == 0.5
+    assert standard_error("eval_x", metrics, given=None) == 0.125
+    assert proxy_value("eval_x", metrics, (), given=None) == 2.0
+
+
+@pytest.mark.parametrize(
+    "value", [None, "0.5", True, float("nan"), np.float32("inf"), np.ones(2), [0.5], 1j, 10**400]
+)
+def test_what_is_no_finite_number_is_none(value):
+    assert finite(value) is None
