@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rule_platform import eventually
 
-from evalstop.service.custodian import _state
+from evalstop.custody.places import FilePlace
 from evalstop.testing.custody import write_checkpoint
 
 
@@ -45,12 +45,12 @@ class Trainer:
     def seen(self):
         """Whether custody has what was written last, or had it and let it go again."""
         custodian = self.platform.running.custodian
-        with custodian._taking:  # nothing is let go while we look
+        with custodian.taking(self.job):  # nothing is let go while we look
             pins = custodian._store.pins(self.job)
             held = [identity(Path(pin.path)) for pin in pins if pin.step == self.step]
         known = custodian._known.get(self.job, {})
         path = self.folder / f"checkpoint-{self.step}"
-        return self.written in held or known.get(path.name) == _state(path)
+        return self.written in held or known.get(path.name) == FilePlace().state(str(path))
 
     def score(self, value):
         self.platform.report(

@@ -229,10 +229,12 @@ def explain_offline(folder: Path, job: str) -> bytes:
 def best(
     job: Job, *, url: Url = DEFAULT_URL, folder: Dir = DEFAULT_DIR, as_json: Json = False
 ) -> None:
-    """Print the path of a job's best checkpoint, verified now."""
+    """Print the path or URL of a job's best checkpoint, verified now."""
     found = Remote(url, folder).get(job_path(job, "/best"))
     if as_json:
         write_json(found)
+    elif found["unverified"]:
+        tell(found["unverified"])
     if found["path"] is None:
         message = f"{job} has no whole checkpoint that was evaluated"
         raise EvalStopError(message)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from evalstop.config.object_store import check_object_store
 from evalstop.config.rules import parse_rule
 from evalstop.config.schedulers import parse_scheduler
 from evalstop.config.toml import read_toml
@@ -176,6 +177,16 @@ class CustodySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         every_s: seconds between looks at a job's folder.
         settle_s: a checkpoint that changed less than this long ago may still be growing.
         dir: where pins lie; empty for a folder of the state.
+        store: URL of a prefix of evalstop's own in an object store, s3://bucket/evalstop/; empty
+            for none.
+        allow: URLs under which jobs may have checkpoints there; ``{tenant}`` and ``{job}`` stand
+            for the job's own. Nothing else is ever read or copied.
+        pin: copy, or tag objects where they lie: that keeps off lifecycle rules by tag, and
+            nobody who deletes.
+        options: what fsspec's file system takes: endpoint_url, profile; never credentials.
+        store_every_s: seconds between looks at a job there: each costs requests.
+        store_wait_s: seconds that a report, or a stop, waits for a pin there.
+        store_timeout_s: bound of one request.
     """
 
     top: Annotated[int, Meta(ge=1)] = 1
@@ -185,6 +196,13 @@ class CustodySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     every_s: Annotated[float, Meta(gt=0)] = 1.0
     settle_s: Seconds = 1.0
     dir: str = ""
+    store: str = ""
+    allow: tuple[str, ...] = ()
+    pin: Literal["copy", "tag"] = "copy"
+    options: dict[str, Any] = {}
+    store_every_s: Annotated[float, Meta(gt=0)] = 10.0
+    store_wait_s: Seconds = 5.0
+    store_timeout_s: Annotated[float, Meta(gt=0)] = 60.0
 
 
 class FeedbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -267,6 +285,7 @@ def read_settings(path: Path | None) -> Settings:
     """
     settings = Settings() if path is None else read_toml(path, Settings)
     make_policy(settings)  # what it names must exist
+    check_object_store(settings.custody)
     return settings
 
 

@@ -21,7 +21,7 @@ import shlex
 import signal
 import subprocess
 import time
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -71,11 +71,14 @@ class EvaluatorSettings(Struct, frozen=True, kw_only=True):
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A complete checkpoint that should have a score; ``repeat`` counts extra evaluations."""
+    """A complete checkpoint that should have a score, by its path or URL.
+
+    ``repeat`` counts extra evaluations.
+    """
 
     watch: Watch
     step: int
-    path: Path
+    path: str
     name: str = ""
     repeat: int = 0
 
@@ -231,7 +234,7 @@ class Evaluator:
 
     def _filled(self, candidate: Candidate, out: Path) -> list[str]:
         values = {
-            "checkpoint": str(candidate.path),
+            "checkpoint": candidate.path,
             "step": str(candidate.step),
             "job": candidate.watch.job,
             "out": str(out),
@@ -276,7 +279,7 @@ class Evaluator:
             out,
             metric=candidate.watch.metric,
             step=candidate.step,
-            checkpoint=candidate.name or candidate.path.name,
+            checkpoint=candidate.name or PurePosixPath(candidate.path).name,
             suite=self._suite,
             repeat=candidate.repeat,
         )

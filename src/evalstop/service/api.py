@@ -34,8 +34,9 @@ from evalstop.service.platform import ConflictError, Platform, UnknownJobError
 from evalstop.service.requests import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from evalstop.service.requests import EvalIn
     from evalstop.service.tokens import Tokens
 
 __all__ = ["create_app"]
@@ -218,9 +219,10 @@ def _reports(platform: Platform, gate: Gate) -> APIRouter:
         if known is not None:
             return known
         batch = await read_body(request, EvalBatch)
-        if platform.has_folder(job):
-            await asyncio.to_thread(platform.secure, job, batch.evals)
-        entries = await asyncio.wrap_future(platform.report(job, batch.evals))
+        reports: Sequence[EvalIn] = batch.evals
+        if platform.needs_securing(job, reports):
+            reports = await asyncio.to_thread(platform.secure, job, reports)
+        entries = await asyncio.wrap_future(platform.report(job, reports))
         response = _json(platform.answer(job, len(batch.evals), entries))
         answers.put(job, key, response)
         return response

@@ -10,15 +10,21 @@ from msgspec import Struct
 from evalstop.backends.local import LocalBackend
 from evalstop.config.rules import RULES
 from evalstop.config.settings import BackendName, Settings, make_policy, words_of
-from evalstop.custody import FileCustody
-from evalstop.ports import Backend, CheckpointStore, EventStore, Lease, SnapshotStore
+from evalstop.ports import Backend, EventStore, Lease, SnapshotStore
 from evalstop.service.carry_out import BackendCarryOut
 from evalstop.service.clock import SystemClock
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
 from evalstop.service.last_save import LastSave
 from evalstop.service.notify import Outbox, targets_of
-from evalstop.service.opening import Opening, await_lease, open_backend, open_store
+from evalstop.service.opening import (
+    OpenCustody,
+    Opening,
+    await_lease,
+    open_backend,
+    open_custody,
+    open_store,
+)
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
 from evalstop.service.puller import Puller, make_puller
@@ -28,6 +34,9 @@ from evalstop.service.tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from evalstop.core.actions import Stop
+    from evalstop.ports import Order
 
 __all__ = ["Running", "start"]
 
@@ -71,7 +80,7 @@ class _Opened(Struct, frozen=True, kw_only=True):
     lease: Lease
     tokens: Tokens
     backend: Backend
-    pins: CheckpointStore
+    custody: OpenCustody
 
 
 class _Core(Struct, frozen=True, kw_only=True):
@@ -152,7 +161,6 @@ def _open(settings: Settings, folder: Path, url: str) -> _Opened:
     folder.mkdir(parents=True, exist_ok=True)
     store, documents, lease = open_store(settings, folder)
     await_lease(lease)
-    custody = settings.custody
     return _Opened(
         settings=settings,
         folder=folder,
@@ -162,11 +170,7 @@ def _open(settings: Settings, folder: Path, url: str) -> _Opened:
         lease=lease,
         tokens=Tokens(documents),
         backend=open_backend(settings, folder),
-        pins=FileCustody(
-            Path(custody.dir) if custody.dir else folder / "custody",
-            marker=custody.marker,
-            copy=custody.copy,
-        ),
+        custody=open_custody(settings.custody, folder, documents),
     )
 
 
@@ -184,12 +188,16 @@ def _recover(opened: _Opened) -> _Core:
         }
 
     custodian = Custodian(
-        opened.pins,
+        opened.custody.pins,
         opened.documents,
         every_s=settings.custody.every_s,
         settle_s=settings.custody.settle_s,
         top=settings.custody.top,
         unscored=settings.custody.unscored,
+        place=opened.custody.place,
+        urls=opened.custody.urls,
+        url_every_s=settings.custody.store_every_s,
+        wait_s=settings.custody.store_wait_s,
     )
     last_save = LastSave(
         opened.backend,
@@ -198,8 +206,13 @@ def _recover(opened: _Opened) -> _Core:
         look_soon=custodian.look_soon,
         first_s=settings.policy.save_s,
     )
+
+    def before_stop(stop: Stop, order: Order) -> None:
+        last_save(stop, order)
+        custodian.settle(stop.job)
+
     carry_out = BackendCarryOut(
-        opened.backend, opened.documents, environment=environment, before_stop=last_save
+        opened.backend, opened.documents, environment=environment, before_stop=before_stop
     )
     opening = Opening(settings=settings, folder=str(opened.folder))
     controller = Controller(
@@ -234,7 +247,7 @@ def _surround(
             controller=controller,
             documents=opened.documents,
             store=opened.store,
-            pins=opened.pins,
+            pins=opened.custody.pins,
             watches=core.watches,
             folder=opened.folder / "evaluations",
         ),

@@ -7,9 +7,9 @@ ledger counts them, so that a restart forgets none.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evalstop.core.errors import CustodyError
 from evalstop.feedback.evaluator import Candidate
 from evalstop.service.sources import watch_of
 
@@ -42,13 +42,16 @@ class Candidates:
             if record is None or watch is None or not job.held_gpus:
                 continue
             # Of a step that was gone through again, the checkpoint of the last time.
-            pins = {(pin.step, pin.name): pin for pin in self._store.pins(name)}
+            try:
+                pins = {(pin.step, pin.name): pin for pin in self._store.pins(name)}
+            except CustodyError:  # told by custody itself; other jobs' evaluations go on
+                continue
             for pin in pins.values():
                 for repeat in range(1 + record.repeats.get(pin.step, 0)):
                     yield Candidate(
                         watch=watch,
                         step=pin.step,
-                        path=Path(pin.path),
+                        path=pin.path,
                         name=pin.name,
                         repeat=repeat,
                     )

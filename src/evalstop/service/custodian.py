@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from pathlib import Path
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from evalstop.core.errors import EvalStopError, TornCheckpointError
+from evalstop.core.errors import CustodyError, EvalStopError, TornCheckpointError
 from evalstop.core.events import CheckpointSaved
-from evalstop.custody import find, inspect, scored_pins, to_keep
+from evalstop.custody import Found, is_url, scored_pins, to_keep
+from evalstop.custody.places import FilePlace
 from evalstop.service.carry_out import launch_of
-from evalstop.service.explain import sign_of_job
+from evalstop.service.kept import Kept
+from evalstop.service.lanes import Lanes
+from evalstop.service.named_urls import NamedUrls, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from evalstop.core.events import Event
-    from evalstop.custody import Found
-    from evalstop.ports import CheckpointStore, Pin, SnapshotStore
+    from evalstop.custody.places import Place
+    from evalstop.ports import CheckpointStore, SnapshotStore
     from evalstop.service.controller import Controller, Situation
     from evalstop.service.ledger import JobRecord
 
@@ -29,6 +33,7 @@ __all__ = ["Custodian"]
 _log = logging.getLogger(__name__)
 
 _ANSWER_S = 30.0
+_LOOKS_AT_WHAT_IS_GONE = 3
 
 
 class Custodian:
@@ -41,6 +46,10 @@ class Custodian:
         settle_s: a checkpoint that changed less than this long ago may still be growing.
         top: how many of a job's best to keep, beside its last.
         unscored: how many of the newest that have no score yet to keep.
+        place: where trainers write; left out, the file system.
+        urls: what jobs named by URL; left out, none may be touched.
+        url_every_s: seconds between looks at a job in an object store: each costs requests.
+        wait_s: seconds that a report, or a stop, waits for a pin in an object store.
     """
 
     def __init__(
@@ -52,8 +61,20 @@ class Custodian:
         settle_s: float = 1.0,
         top: int = 1,
         unscored: int = 3,
+        place: Place | None = None,
+        urls: NamedUrls | None = None,
+        url_every_s: float = 10.0,
+        wait_s: float = 5.0,
     ) -> None:
         self._store = store
+        self._place: Place = place or FilePlace()
+        self._urls = urls or NamedUrls(documents)
+        self._kept = Kept(store, self._place, self._urls)
+        self._lanes = Lanes()
+        self._url_every_s = url_every_s
+        self._wait_s = wait_s
+        self._next_url_round = 0.0
+        self._gone: dict[tuple[str, str], int] = {}
         self._documents = documents
         self._every_s = every_s
         self._settle_s = settle_s
@@ -61,13 +82,14 @@ class Custodian:
         self._unscored = unscored
         self._in_use: Callable[[str], Collection[int]] = lambda _: ()
         self._controller: Controller | None = None
-        self._folders: dict[str, Path | None] = {}
-        self._known: dict[str, dict[str, tuple[float, ...]]] = {}
+        self._folders: dict[str, str | None] = {}
+        self._known: dict[str, dict[str, Hashable]] = {}
+        self._first_seen: dict[tuple[str, str], tuple[Hashable, float]] = {}
         self._refused: dict[str, str] = {}
         self._fresh: dict[str, set[str]] = {}
         self._attempts: dict[tuple[str, str], int] = {}
         self._soon: set[str] = set()
-        self._taking = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -86,17 +108,22 @@ class Custodian:
         self._thread.start()
 
     def close(self) -> None:
-        """End after the current look."""
+        """End after the current look; one at an object store that hangs is left behind."""
         self._ended.set()
         self._wake.set()
+        self._lanes.close()
         if self._thread is not None:
             self._thread.join(timeout=5.0)
 
     def look_soon(self, job: str) -> None:
         """Look at a job before its turn: it has just reported."""
-        if self.folder_of(job) is not None:
+        if self.folder_of(job) is not None or self._urls.wanted(job):
             self._soon.add(job)
             self._wake.set()
+
+    def taking(self, job: str) -> threading.Lock:
+        """Return what is held while a job's checkpoints are taken or let go."""
+        return self._locks.setdefault(job, threading.Lock())
 
     def _run(self) -> None:
         next_round = time.monotonic()
@@ -105,24 +132,38 @@ class Custodian:
             self._wake.clear()
             if time.monotonic() >= next_round:
                 self._soon.clear()
-                jobs = self._running()
+                jobs = self._due()
                 next_round = time.monotonic() + self._every_s
             else:
                 jobs = [self._soon.pop() for _ in range(len(self._soon))]
             for job in jobs:
-                try:
-                    self.look(job)
-                except (EvalStopError, OSError) as error:
-                    self._refused[job] = str(error)
-                    _log.warning("custody of %s: %s", job, error)
+                if not self._in_objects(job):
+                    self._look_safely(job)
+                elif self._lanes.is_idle(job):
+                    self._lanes.submit(job, lambda job=job: self._look_safely(job))  # type: ignore[misc]  # binds now
 
-    def _running(self) -> list[str]:
+    def _due(self) -> list[str]:
+        """Return the jobs to look at in this round: those in object stores more rarely."""
         assert self._controller is not None
-        return [
+        running = [
             name
             for name, job in list(self._controller.kernel.state.view.jobs.items())
             if job.held_gpus
         ]
+        if time.monotonic() >= self._next_url_round:
+            self._next_url_round = time.monotonic() + self._url_every_s
+            return list(dict.fromkeys([*running, *self._urls.waiting()]))
+        return [job for job in running if not self._in_objects(job)]
+
+    def _in_objects(self, job: str) -> bool:
+        return is_url(self.folder_of(job) or "") or bool(self._urls.wanted(job))
+
+    def _look_safely(self, job: str) -> None:
+        try:
+            self.look(job)
+        except (EvalStopError, OSError) as error:
+            self._refused[job] = str(error)
+            _log.warning("custody of %s: %s", job, error)
 
     # -- one look
 
@@ -131,65 +172,130 @@ class Custodian:
         assert self._controller is not None
         folder = self.folder_of(job)
         record = self._controller.ledger.jobs.get(job)
-        if folder is None or record is None:
+        if record is None:
             return
-        taken = [self._take(job, record, found) for found in find(folder)]
+        taken = [self._take_url(job, record, url) for url in self._urls.wanted(job)]
+        if folder is not None:
+            taken += [self._take(job, record, found) for found in self._place.find(folder)]
         if any(taken):
             self.let_go(job, record)
 
-    def folder_of(self, job: str) -> Path | None:
-        """Return where a job writes its checkpoints, None where that is not known."""
+    def folder_of(self, job: str) -> str | None:
+        """Return where a job writes its checkpoints, None where it is not known or not allowed."""
         assert self._controller is not None
-        if job not in self._controller.ledger.jobs:
+        record = self._controller.ledger.jobs.get(job)
+        if record is None:
             return None
         if job not in self._folders:
             launch = launch_of(self._documents, job)
-            folder = None if launch is None or not launch.checkpoints else Path(launch.checkpoints)
+            folder = None if launch is None or not launch.checkpoints else launch.checkpoints
+            if folder is not None and is_url(folder):
+                if self._urls.why_not(record, folder):
+                    folder = None
+                else:
+                    self._urls.open(job)
             self._folders[job] = folder
         return self._folders[job]
 
-    def secure(self, job: str, attempts: Mapping[int, int]) -> None:
+    def secure(
+        self, job: str, attempts: Mapping[int, int], named: Mapping[int, str] | None = None
+    ) -> None:
         """Take the checkpoints of these steps into custody before their scores are answered.
 
         Whoever reports a score says that its checkpoint is written: it need not settle. So the
-        best score that a reporter was ever answered for is backed, whatever happens next.
+        best score that a reporter was ever answered for is backed, whatever happens next. A pin in
+        an object store may take longer than a reporter should wait: then it is written down, goes
+        on beside, and until it is made nothing says that the score is backed.
 
         Args:
             job: whose.
             attempts: the attempt that each step is reported under.
+            named: the URL that a step's checkpoint is reported at, where it may be touched.
         """
         assert self._controller is not None
-        folder = self.folder_of(job)
         record = self._controller.ledger.jobs.get(job)
-        if folder is None or record is None:
+        if record is None:
             return
-        for found in find(folder):
+        for step, url in (named or {}).items():
+            if not self._urls.is_kept(job, url):
+                self._urls.note(job, url, Wanted(step, attempts.get(step, 0)))
+        if not self._in_objects(job):
+            self._secure(job, record, attempts)
+        else:
+            self._wait_for(job, lambda: self._secure_safely(job, record, attempts))
+
+    def settle(self, job: str) -> None:
+        """Wait, within bounds, for the pins of a job in an object store; before it is stopped."""
+        if self._in_objects(job):
+            self._wait_for(job, lambda: self._look_safely(job))
+
+    def _wait_for(self, job: str, act: Callable[[], None]) -> None:
+        with suppress(FutureTimeoutError, CancelledError):
+            self._lanes.submit(job, act).result(timeout=self._wait_s)
+
+    def _secure_safely(self, job: str, record: JobRecord, attempts: Mapping[int, int]) -> None:
+        try:
+            self._secure(job, record, attempts)
+        except (EvalStopError, OSError) as error:
+            self._refused[job] = str(error)
+
+    def _secure(self, job: str, record: JobRecord, attempts: Mapping[int, int]) -> None:
+        for url, wanted in self._urls.wanted(job).items():
+            if wanted.step in attempts:
+                self._take_url(job, record, url)
+        folder = self.folder_of(job)
+        if folder is None:
+            return
+        for found in self._place.find(folder):
             if found.step in attempts:
                 self._take(job, record, found, attempt=attempts[found.step])
-        with self._taking:
+        with self.taking(job):
             self._fresh.pop(job, None)
+
+    def _take_url(self, job: str, record: JobRecord, url: str) -> bool:
+        """Take a checkpoint that was named by its URL."""
+        wanted = self._urls.wanted(job).get(url)
+        if wanted is None:
+            return False
+        found = Found(step=wanted.step, name=url, path=url)
+        self._take(job, record, found, attempt=wanted.attempt)
+        kept = record.saved.get(wanted.step) == url
+        if kept:
+            self._urls.done(job, url, kept=True)
+        elif record.outcome is not None and self._is_gone(job, url):
+            self._urls.done(job, url, kept=False)
+        return kept
+
+    def _is_gone(self, job: str, url: str) -> bool:
+        """Whether an ended job's checkpoint was looked for often enough, and is none."""
+        try:
+            self._place.inspect(url)
+        except TornCheckpointError:
+            self._gone[job, url] = self._gone.get((job, url), 0) + 1
+        except CustodyError:
+            return False
+        return self._gone.get((job, url), 0) >= _LOOKS_AT_WHAT_IS_GONE
 
     def _take(
         self, job: str, record: JobRecord, found: Found, *, attempt: int | None = None
     ) -> bool:
         """Take one checkpoint, if it is new and whole; with an attempt it need not settle."""
-        with self._taking:
+        with self.taking(job):
             known = self._known.setdefault(job, {})
             # Taken since the last report, before it was heard of a new attempt: it is of that.
             fresh = attempt is not None and found.name in self._fresh.get(job, ())
             try:
-                state = _state(Path(found.path))
+                state = self._place.state(found.path)
                 seen = known.get(found.name) == state and not fresh
                 if seen and (attempt is None or self._is_pinned(job, found)):
                     return False
-                changed_ago = time.time() - inspect(Path(found.path)).changed_at
-                if changed_ago < self._settle_s and attempt is None:
+                if attempt is None and not self._settled(job, found, state):
                     return False
                 run = max(0, record.newest[0]) if attempt is None else attempt
                 if known.get(found.name) == state and not fresh:  # let go, and now scored
                     run = min(run, self._attempts[job, found.name])
                 pin = self._store.pin(job, found.step, found.path, attempt=run, scored=not fresh)
-            except (TornCheckpointError, OSError) as error:
+            except (TornCheckpointError, CustodyError, OSError) as error:
                 self._refused[job] = str(error)
                 return False
             self._refused.pop(job, None)
@@ -202,10 +308,23 @@ class Custodian:
             self._log_saved(job, found)
         return True
 
+    def _settled(self, job: str, found: Found, state: Hashable) -> bool:
+        """Whether a checkpoint has not changed for long enough, by its times or by our watch.
+
+        A store's clock may be far from ours.
+        """
+        now = time.monotonic()
+        first = self._first_seen.get((job, found.name))
+        if first is None or first[0] != state:
+            first = self._first_seen[job, found.name] = (state, now)
+        changed_ago = time.time() - self._place.inspect(found.path).changed_at
+        return changed_ago >= self._settle_s or now - first[1] >= self._settle_s
+
     def _is_pinned(self, job: str, found: Found) -> bool:
         """Whether a checkpoint is held; what was let go before it was scored is taken again."""
+        name = found.path.rpartition("/")[2]
         held = {(pin.step, pin.name) for pin in self._store.pins(job)}
-        return (found.step, found.name) in held
+        return (found.step, name) in held
 
     def _log_saved(self, job: str, found: Found) -> None:
         assert self._controller is not None
@@ -221,7 +340,7 @@ class Custodian:
 
     def let_go(self, job: str, record: JobRecord) -> None:
         """Unpin what is neither best nor last nor waiting for its score."""
-        with self._taking:  # what is just being secured for a report must not go
+        with self.taking(job):  # what is just being secured for a report must not go
             self._let_go(job, record)
 
     def _let_go(self, job: str, record: JobRecord) -> None:
@@ -247,70 +366,28 @@ class Custodian:
 
     def best(self, job: str, record: JobRecord) -> dict[str, Any]:
         """Return the best score, the best saved score, and the verified path of the latter."""
-        sign = sign_of_job(record.spec)
-        best = record.best
-        saved = self._best_saved(job, record)
-        attempt, step = (0, None) if saved is None else saved[0]
-        score = math.nan if step is None else record.scored.get((attempt, step), math.nan)
-        return {
-            "job": job,
-            "best": None if best is None else {"step": best.step, "score": sign * best.score},
-            "best_saved": None
-            if step is None
-            else {"step": step, "score": sign * score if math.isfinite(score) else None},
-            "path": None if saved is None else saved[1],
-            "backed": best is not None and (attempt, step) == (best.attempt, best.step),
-        }
+        return self._kept.best(job, record)
 
     def last(self, job: str) -> str | None:
         """Return the verified path of the newest whole checkpoint in custody, None without one."""
-        pins = sorted(self._store.pins(job), key=lambda pin: (pin.attempt, pin.step))
-        return next((pin.path for pin in reversed(pins) if self._whole(pin)), None)
+        return self._kept.last(job)
 
-    def _best_saved(self, job: str, record: JobRecord) -> tuple[tuple[int, int], str] | None:
-        """Return (attempt, step) of the best score that has a whole checkpoint, and its path."""
-        pins = list(self._store.pins(job))
-        given = scored_pins(pins, record.scored)
-        by_key = {(pin.attempt, pin.step): pin for pin in pins}
-        for key in sorted(given, key=lambda key: (-record.scored[given[key]], key[1], key[0])):
-            if self._whole(by_key[key]):
-                return given[key], by_key[key].path
-        return self._best_elsewhere(record)
+    def may_touch(self, record: JobRecord, url: str) -> bool:
+        """Return whether a URL is one that custody looks after for a job."""
+        return not self._urls.why_not(record, url)
 
-    @staticmethod
-    def _best_elsewhere(record: JobRecord) -> tuple[tuple[int, int], str] | None:
-        """Return the same for checkpoints that reporters name by absolute paths, not in custody."""
-        best, scored = record.best, record.scored
-        for attempt, step in sorted(scored, key=lambda key: (-scored[key], key[1], key[0])):
-            is_best = best is not None and (best.attempt, best.step) == (attempt, step)
-            named = (best.checkpoint if best and is_best else None) or record.saved.get(step)
-            if named is None or not Path(named).is_absolute():
-                continue
-            try:
-                inspect(Path(named))
-            except TornCheckpointError:
-                continue
-            return (attempt, step), named
-        return None
+    def is_kept(self, job: str, url: str) -> bool:
+        """Return whether a URL that may be touched is known to be in custody."""
+        return self._urls.is_kept(job, url)
 
-    def _whole(self, pin: Pin) -> bool:
-        try:
-            self._store.verify(pin)
-        except TornCheckpointError as error:
-            _log.warning("a pinned checkpoint is damaged: %s", error)
-            return False
-        return True
+    def doubts(self, record: JobRecord) -> list[str]:
+        """Return what of a job's checkpoints is not verified, and why, in sentences."""
+        launch = launch_of(self._documents, record.spec.id)
+        folder = "" if launch is None else launch.checkpoints
+        return self._urls.doubts(record, [folder] if is_url(folder) else [])
 
     def troubles(self) -> list[str]:
         """Return what could not be taken into custody, in sentences."""
         assert self._controller is not None
         live = self._controller.kernel.state.view.jobs
         return [f"custody of {job!r}: {why}" for job, why in self._refused.items() if job in live]
-
-
-def _state(path: Path) -> tuple[float, ...]:
-    """Return what changes when a checkpoint does: times and number of its entries."""
-    if path.is_file():
-        return (path.stat().st_mtime, path.stat().st_size)
-    entries = list(path.rglob("*"))
-    return (len(entries), max((entry.stat().st_mtime for entry in entries), default=0.0))

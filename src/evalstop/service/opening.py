@@ -16,18 +16,24 @@ from evalstop.backends.local import LocalBackend
 from evalstop.backends.local.nvml import gpu_names, memory_in_use_mib
 from evalstop.backends.ray import RayBackend
 from evalstop.backends.slurm import SlurmBackend, SlurmClient, Tenants
+from evalstop.config.object_store import allowed_of, check_object_store, open_objects
 from evalstop.config.settings import BackendName, Settings, make_policy, words_of
 from evalstop.core.errors import InputError, MissingExtraError
+from evalstop.custody import FileCustody, ObjectCustody
+from evalstop.custody.places import FilePlace, ObjectPlace, Place, RoutedCustody, RoutedPlace
+from evalstop.ports import CheckpointStore
+from evalstop.service.named_urls import NamedUrls
 from evalstop.service.snapshot import Snapshots
 from evalstop.service.snapshotter import fingerprint
 from evalstop.store.lease import FileLease
 from evalstop.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from evalstop.config.settings import CustodySettings
     from evalstop.core.policy import Policy
     from evalstop.ports import Backend, EventStore, Lease, SnapshotStore
 
-__all__ = ["Opening", "await_lease", "open_backend", "open_store"]
+__all__ = ["Opening", "await_lease", "open_backend", "open_custody", "open_store"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +61,39 @@ def open_store(settings: Settings, folder: Path) -> tuple[EventStore, SnapshotSt
     path = Path(address.removeprefix("sqlite:")) if address else folder / "evalstop.sqlite"
     store = SqliteStore(path)
     return store, store, FileLease(path.with_suffix(".lease"))
+
+
+class OpenCustody(Struct, frozen=True, kw_only=True):
+    """Custody, where trainers write, and what of it is in an object store."""
+
+    pins: CheckpointStore
+    place: Place
+    urls: NamedUrls
+
+
+def open_custody(custody: CustodySettings, folder: Path, documents: SnapshotStore) -> OpenCustody:
+    """Open custody as the settings say; an object store is not asked anything yet.
+
+    Raises:
+        InputError: if what is said of an object store cannot be.
+        MissingExtraError: if what it needs is not installed.
+    """
+    files = FileCustody(
+        Path(custody.dir) if custody.dir else folder / "custody",
+        marker=custody.marker,
+        copy=custody.copy,
+    )
+    check_object_store(custody)
+    urls = NamedUrls(documents, allowed_of(custody))
+    if not custody.store:
+        return OpenCustody(pins=files, place=FilePlace(), urls=urls)
+    objects = open_objects(custody)
+    kept = ObjectCustody(objects, custody.store, marker=custody.marker, how=custody.pin)
+    return OpenCustody(
+        pins=RoutedCustody(files, kept, urls.has),
+        place=RoutedPlace(FilePlace(), ObjectPlace(objects)),
+        urls=urls,
+    )
 
 
 def _own_user() -> str:

@@ -20,6 +20,7 @@ from evalstop.core.errors import EvalStopError, InputError
 from evalstop.core.events import (
     OperatorCommanded,
 )
+from evalstop.custody import is_url
 from evalstop.policies.evalstop import Watch
 from evalstop.ports import Backend, CanHearEnd, CanHold, CanSubmit, EventStore, Order, SnapshotStore
 from evalstop.service import facts
@@ -164,7 +165,9 @@ class Platform:
     def warnings(self, job: str) -> list[str]:
         """Return what should be looked at again in a submission, in sentences (R07, R26, R29)."""
         record = self.controller.ledger.jobs.get(job)
-        return [] if record is None else doubts_of(record.spec)
+        if record is None:
+            return []
+        return doubts_of(record.spec) + self.parts.custodian.doubts(record)
 
     def record(self, job: str) -> JobRecord:
         """Return what the shell knows of a job.
@@ -179,6 +182,7 @@ class Platform:
         record = self.record(job)
         watch = self.parts.watches.get(job)
         shown = job_view(record, watch, now=self.controller.now(), series=series)
+        shown["warnings"] += self.parts.custodian.doubts(record)
         if series and watch is None:
             shown["series"] = self._series_of_ended(job)
         return shown
@@ -212,13 +216,35 @@ class Platform:
 
     # -- reports
 
-    def has_folder(self, job: str) -> bool:
-        """Return whether a job's checkpoints are looked after."""
-        return self.parts.custodian.folder_of(job) is not None
+    def needs_securing(self, job: str, reports: Sequence[EvalIn]) -> bool:
+        """Return whether custody has anything to do with these reports."""
+        if self.parts.custodian.folder_of(job) is not None:
+            return True
+        return any(report.checkpoint and is_url(report.checkpoint) for report in reports)
 
-    def secure(self, job: str, reports: Sequence[EvalIn]) -> None:
-        """Take the checkpoints of reported steps into custody; before the report is taken in."""
-        self.parts.custodian.secure(job, {report.step: report.attempt for report in reports})
+    def secure(self, job: str, reports: Sequence[EvalIn]) -> Sequence[EvalIn]:
+        """Take the checkpoints of reported steps into custody; before the report is taken in.
+
+        Returns the reports; those whose checkpoint lies at a URL that custody looks after, and is
+        not in custody yet, name none: it is named when it is there (R04).
+        """
+        custodian, record = self.parts.custodian, self.record(job)
+        attempts = {report.step: report.attempt for report in reports}
+        named = {
+            report.step: report.checkpoint
+            for report in reports
+            if report.checkpoint
+            and is_url(report.checkpoint)
+            and custodian.may_touch(record, report.checkpoint)
+        }
+        custodian.secure(job, attempts, named)
+        waiting = {url for url in named.values() if not custodian.is_kept(job, url)}
+        return [
+            msgspec.structs.replace(report, checkpoint=None)
+            if report.checkpoint in waiting
+            else report
+            for report in reports
+        ]
 
     def report(self, job: str, reports: Sequence[EvalIn]) -> Future[list[Entry]]:
         """Take in evaluations of one job; the future is fulfilled when they are durable.
@@ -248,7 +274,14 @@ class Platform:
         return self.controller.ask(lambda situation: facts.losses(situation, job, losses))
 
     def report_checkpoint(self, job: str, step: int, checkpoint: str) -> None:
-        """Take in that a complete checkpoint exists where evalstop does not look itself."""
+        """Take in that a complete checkpoint exists where evalstop does not look itself.
+
+        At a URL that custody looks after it is taken there, and the fact is logged when it is.
+        """
+        record, custodian = self.record(job), self.parts.custodian
+        if is_url(checkpoint) and custodian.may_touch(record, checkpoint):
+            custodian.secure(job, {step: max(0, record.newest[0])}, {step: checkpoint})
+            return
         self._wait(
             self.controller.ask(
                 lambda situation: facts.checkpoint(situation, job, step, checkpoint)

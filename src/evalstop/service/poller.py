@@ -20,6 +20,7 @@ _SHARE = 9.0
 
 _SHORTEST_PAUSE_S = 0.02
 _ANSWER_S = 30.0
+_FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 10.0
 
 
@@ -27,7 +28,8 @@ class Poller:
     """Looks at the backend every ``every_s`` seconds; less often where a look takes long.
 
     It looks at once when a command has reached the backend: something is about to happen.
-    After a failure it pauses longer, and says so once.
+    After a failure it looks again soon, after more of them more rarely, and says so once: jobs
+    that were handed in while no controller ran are not guarded before the first look succeeds.
     """
 
     def __init__(self, carry_out: BackendCarryOut, *, every_s: float) -> None:
@@ -51,7 +53,7 @@ class Poller:
         self._thread.join(timeout=1.0)
 
     def _run(self) -> None:
-        pause = self._every_s
+        pause, failures = self._every_s, 0
         while not self._ended.is_set():
             began = time.monotonic()
             try:
@@ -61,11 +63,23 @@ class Poller:
                 if not self.problem:
                     _log.exception("looking at the backend failed; trying again")
                 self.problem = f"{type(error).__name__}: {error}"
-                pause = min(_LONGEST_PAUSE_S, 2 * pause)
+                failures += 1
+                pause = again_after(failures, every_s=self._every_s)
             else:
                 self.looked_at = time.monotonic()
-                self.problem = ""
+                self.problem, failures = "", 0
                 pause = max(self._every_s, _SHARE * (self.looked_at - began))
             self._ended.wait(_SHORTEST_PAUSE_S)
             self._wake.wait(pause)
             self._wake.clear()
+
+
+def again_after(failures: int, *, every_s: float) -> float:
+    """Return the seconds to pause after so many failures in a row.
+
+    Example:
+        >>> [again_after(failures, every_s=2.0) for failures in (1, 2, 3, 4, 5, 6)]
+        [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
+    """
+    first = min(_FIRST_PAUSE_S, every_s)
+    return min(_LONGEST_PAUSE_S, first * 2.0 ** min(failures - 1, 32))

@@ -16,6 +16,7 @@ from evalstop.core.errors import InputError
 from evalstop.core.job import JobSpec
 from evalstop.core.points import NOT_FINITE, EvalPoint, stderr_of_share
 from evalstop.core.signals import signals_of
+from evalstop.custody import is_url, locate
 from evalstop.ports import Launch
 from evalstop.service.explain import sign_of_job
 from evalstop.traces.names import canonical
@@ -185,12 +186,14 @@ def launch_of_submission(submission: Submission) -> Launch:
     """Return how the job is run; without command, for one that runs elsewhere.
 
     Raises:
-        InputError: if a folder is not an absolute path, the save signal is none, or no process
-            can have such a command or environment.
+        InputError: if a folder is no absolute path, nor a plain URL where that may be one, the
+            save signal is none, or no process can have such a command or environment.
     """
     for name in ("checkpoints", "cwd"):
         path = getattr(submission, name)
-        if path and not path.startswith("/"):
+        if name == "checkpoints" and is_url(path):
+            locate(path)
+        elif path and not path.startswith("/"):
             message = f"{name} must be an absolute path, but got {path!r}"
             raise InputError(message)
     _require_executable(submission)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from evalstop.core.errors import EvalStopError, ReadError
+from evalstop.custody import is_url
 from evalstop.feedback.address import source_at
 from evalstop.feedback.scores import Watch
 from evalstop.feedback.trainer_state import TrainerStateTail
@@ -61,7 +62,7 @@ def sources_of(
         return []
     if address := spec.labels.get("evals"):
         source = _source(address, watch)
-    elif launch is not None and launch.checkpoints:
+    elif launch is not None and launch.checkpoints and not is_url(launch.checkpoints):
         source = TrainerStateTail(Path(launch.checkpoints), watch)
     else:
         return []

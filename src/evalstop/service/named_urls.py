@@ -1,0 +1,109 @@
+"""Checkpoints that jobs name by URL: which may be touched, and which are not in custody yet.
+
+A URL that may be touched is written down before its report is answered, and stays so until it is
+in custody or gone: a store that is down, or a restart, delays a pin and loses none.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from evalstop.custody import Allowed, is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from evalstop.ports import SnapshotStore
+    from evalstop.service.ledger import JobRecord
+
+__all__ = ["NamedUrls", "Wanted"]
+
+KIND = "checkpoint-urls"
+"""Kind of the documents that name the URLs of a job, one document a job."""
+
+
+class Wanted(Struct, frozen=True):
+    """A URL to be taken into custody: as the checkpoint of which step and attempt."""
+
+    step: int
+    attempt: int
+
+
+class NamedUrls:
+    """What jobs named by URL.
+
+    Args:
+        documents: where it is written down.
+        allowed: what the operator allows.
+    """
+
+    def __init__(self, documents: SnapshotStore, allowed: Allowed | None = None) -> None:
+        self._documents = documents
+        self._allowed = allowed or Allowed()
+        self._lock = threading.Lock()
+        self._wanted: dict[str, dict[str, Wanted]] = {}
+        self._kept: dict[str, set[str]] = {}
+        for job, data in documents.documents(KIND):
+            self._wanted[job] = msgspec.json.decode(data, type=dict[str, Wanted])
+
+    def why_not(self, record: JobRecord, url: str) -> str:
+        """Return why a URL may not be touched for a job, in a sentence; "" if it may."""
+        return self._allowed.why_not(url, tenant=record.spec.tenant, job=record.spec.id)
+
+    def has(self, job: str) -> bool:
+        """Return whether a job ever named a URL that may be touched."""
+        return job in self._wanted
+
+    def waiting(self) -> list[str]:
+        """Return the jobs of which something is not in custody yet."""
+        with self._lock:
+            return [job for job, wanted in self._wanted.items() if wanted]
+
+    def wanted(self, job: str) -> dict[str, Wanted]:
+        """Return what of a job is not in custody yet, by URL."""
+        with self._lock:
+            return dict(self._wanted.get(job, {}))
+
+    def is_kept(self, job: str, url: str) -> bool:
+        """Return whether a URL was seen to be in custody, since this process began."""
+        return url in self._kept.get(job, ())
+
+    def open(self, job: str) -> None:
+        """Remember that a job has its checkpoints under a URL that may be touched."""
+        self._change(job, lambda _: None)
+
+    def note(self, job: str, url: str, wanted: Wanted) -> None:
+        """Write down, durably, that a URL is to be taken into custody."""
+        self._change(job, lambda urls: urls.__setitem__(url, wanted))
+
+    def done(self, job: str, url: str, *, kept: bool) -> None:
+        """Forget a URL: it is in custody, or there is nothing to keep."""
+        if kept:
+            self._kept.setdefault(job, set()).add(url)
+        self._change(job, lambda urls: urls.pop(url, None))
+
+    def _change(self, job: str, change: Callable[[dict[str, Wanted]], object]) -> None:
+        with self._lock:
+            before = self._wanted.get(job)
+            after = dict(before or {})
+            change(after)
+            if after != before:
+                self._documents.put(KIND, job, msgspec.json.encode(after))
+                self._wanted[job] = after
+
+    def doubts(self, record: JobRecord, more: Iterable[str] = ()) -> list[str]:
+        """Return what of a job's URLs is not verified, and why, in sentences."""
+        urls = {name for name in record.saved.values() if is_url(name)} | set(more)
+        best = record.best
+        if best is not None and best.checkpoint is not None and is_url(best.checkpoint):
+            urls.add(best.checkpoint)
+        refused = [why for url in sorted(urls) if (why := self.why_not(record, url))]
+        found = [f"unverified, kept as a name only: {why}" for why in refused[-1:]]
+        waiting = self.wanted(record.spec.id)
+        if waiting:
+            found.append(f"not in custody yet: {', '.join(sorted(waiting)[:3])}")
+        return found
