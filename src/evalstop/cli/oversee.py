@@ -59,6 +59,7 @@ def doctor(
 ) -> None:
     """Check everything that can be checked, and say what to fix. Exit code 1 if anything is."""
     checks = [_check("settings", lambda: _settings(config)), *_checks_of_state(folder)]
+    checks += _checks_of_store(config)
     checks.append(_check("server", lambda: _server(Remote(url, folder))))
     bad = [one for one in checks if not one["ok"]]
     if as_json:
@@ -80,11 +81,29 @@ def _check(name: str, run: Any) -> dict[str, Any]:  # noqa: ANN401 -- a function
 def _settings(config: Path | None) -> str:
     from evalstop.config.settings import read_settings  # noqa: PLC0415 -- needed here alone
 
-    beside = Path("evalstop.toml")
-    path = config if config is not None else (beside if beside.exists() else None)
+    path = _path_of(config)
     settings = read_settings(path)
     source = "the defaults" if path is None else str(path)
     return f"{source}: {settings.policy.mode.value} mode, rule {settings.policy.rule}"
+
+
+def _path_of(config: Path | None) -> Path | None:
+    beside = Path("evalstop.toml")
+    return config if config is not None else (beside if beside.exists() else None)
+
+
+def _checks_of_store(config: Path | None) -> list[dict[str, Any]]:
+    """Try the object store of checkpoints, where the settings name one."""
+    from evalstop.config.object_store import probe_object_store  # noqa: PLC0415 -- as above
+    from evalstop.config.settings import read_settings  # noqa: PLC0415 -- as above
+
+    try:
+        custody = read_settings(_path_of(config)).custody
+    except (EvalStopError, OSError):  # told by the check of the settings
+        return []
+    if not custody.store:
+        return []
+    return [_check("checkpoints", lambda: probe_object_store(custody))]
 
 
 def _checks_of_state(folder: Path) -> list[dict[str, Any]]:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from evalstop.core.errors import InputError, SpecError
 from evalstop.custody.allow import Allowed, locate
+from evalstop.custody.probe import probe
 
 if TYPE_CHECKING:
     from evalstop.config.settings import CustodySettings
     from evalstop.custody.objects import Objects
 
-__all__ = ["allowed_of", "check_object_store", "open_objects"]
+__all__ = ["allowed_of", "check_object_store", "open_objects", "probe_object_store"]
 
 _SECRET = ("key", "secret", "token", "password", "credential")
 _NO_STORE = frozenset({
@@ -88,6 +89,17 @@ def open_objects(custody: CustodySettings) -> Objects:
         locate(custody.store).protocol, custody.options, timeout_s=custody.store_timeout_s
     )
     return objects
+
+
+def probe_object_store(custody: CustodySettings) -> str:
+    """Try in the store what custody must be able to do, and return what was tried.
+
+    Raises:
+        CustodyError, MissingExtraError, InputError: with what to fix.
+    """
+    check_object_store(custody)
+    prefixes = [_fixed_part(prefix) for prefix in custody.allow]
+    return probe(open_objects(custody), custody.store, prefixes)
 
 
 def _fixed_part(prefix: str) -> str:

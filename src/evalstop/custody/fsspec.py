@@ -84,11 +84,15 @@ class FsspecObjects:
         return kept
 
     def _keep_inside(self, url: str, path: str) -> None:
-        """Refuse links that lead out of a folder of the local file system."""
+        """Refuse links on the way to a folder of the local file system, and out of it.
+
+        Where they lead was never allowed.
+        """
         if isinstance(self._system, LocalFileSystem):
-            root = os.path.realpath(self._system._strip_protocol(url))  # noqa: SLF001 -- as above
-            if os.path.commonpath([root, os.path.realpath(path)]) != root:
-                raise TornCheckpointError(url, f"{path} is a link that leads out of it")
+            root = self._system._strip_protocol(url)  # noqa: SLF001 -- as above
+            inside = os.path.commonpath([root, os.path.realpath(path)]) == root
+            if os.path.realpath(root) != root or not inside:
+                raise TornCheckpointError(url, f"{path} is reached through a link: not followed")
 
     def children(self, url: str) -> list[tuple[str, bool]]:
         """Return the names right under a URL, and whether each is a folder."""

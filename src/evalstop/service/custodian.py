@@ -74,6 +74,7 @@ class Custodian:
         self._url_every_s = url_every_s
         self._wait_s = wait_s
         self._next_url_round = 0.0
+        self._to_tidy: set[str] = set()
         self._gone: dict[tuple[str, str], int] = {}
         self._documents = documents
         self._every_s = every_s
@@ -117,7 +118,7 @@ class Custodian:
 
     def look_soon(self, job: str) -> None:
         """Look at a job before its turn: it has just reported."""
-        if self.folder_of(job) is not None or self._urls.wanted(job):
+        if self.folder_of(job) is not None or self._in_objects(job):
             self._soon.add(job)
             self._wake.set()
 
@@ -153,10 +154,11 @@ class Custodian:
         if time.monotonic() >= self._next_url_round:
             self._next_url_round = time.monotonic() + self._url_every_s
             return list(dict.fromkeys([*running, *self._urls.waiting()]))
-        return [job for job in running if not self._in_objects(job)]
+        return [job for job in running if not is_url(self.folder_of(job) or "://")]
 
     def _in_objects(self, job: str) -> bool:
-        return is_url(self.folder_of(job) or "") or bool(self._urls.wanted(job))
+        """Whether looking at a job may ask an object store; then no thread of ours must wait."""
+        return is_url(self.folder_of(job) or "") or self._urls.has(job)
 
     def _look_safely(self, job: str) -> None:
         try:
@@ -177,7 +179,8 @@ class Custodian:
         taken = [self._take_url(job, record, url) for url in self._urls.wanted(job)]
         if folder is not None:
             taken += [self._take(job, record, found) for found in self._place.find(folder)]
-        if any(taken):
+        if any(taken) or job in self._to_tidy:
+            self._to_tidy.discard(job)
             self.let_go(job, record)
 
     def folder_of(self, job: str) -> str | None:
@@ -261,6 +264,7 @@ class Custodian:
         self._take(job, record, found, attempt=wanted.attempt)
         kept = record.saved.get(wanted.step) == url
         if kept:
+            self._to_tidy.add(job)
             self._urls.done(job, url, kept=True)
         elif record.outcome is not None and self._is_gone(job, url):
             self._urls.done(job, url, kept=False)
