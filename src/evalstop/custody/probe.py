@@ -62,6 +62,9 @@ def probe(objects: Objects, root: str, prefixes: Sequence[str] = ()) -> str:
 def _try(what: str, act: Callable[[], T], where: str) -> T:
     try:
         return act()
-    except (CustodyError, FileNotFoundError) as error:
+    except FileNotFoundError as error:
+        message = f"{where}: evalstop cannot {what}: there is no such bucket or folder"
+        raise CustodyError(message) from error
+    except CustodyError as error:
         message = f"{where}: evalstop cannot {what}: {error}"
         raise CustodyError(message) from error
