@@ -19,6 +19,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evalstop.core.errors import InputError, MissingExtraError, ReadError
@@ -186,6 +187,7 @@ def read_mlflow(text: str, metric: str | None = None) -> Loaded:  # noqa: ARG001
         MissingExtraError: the URI is no server's, and MLflow is not installed.
     """
     address = Address.parse(text)
+    _require_existing(text, address.uri)
     store = store_of(address.uri)
     runs = store.runs(address)
     curves = [
@@ -204,6 +206,38 @@ def read_mlflow(text: str, metric: str | None = None) -> Loaded:  # noqa: ARG001
     if not curves:
         raise ReadError(text, f"found {len(runs)} runs, none with a metric")
     return Loaded(curves, [])
+
+
+def _require_existing(text: str, uri: str) -> None:
+    """Refuse a local store that is not there: MLflow would make an empty one, folders and all.
+
+    Raises:
+        ReadError: there is none.
+        MissingExtraError: MLflow is not installed.
+    """
+    scheme, separator, rest = uri.partition(":")
+    if scheme == "sqlite":
+        path = rest.removeprefix("///")  # after which an absolute path has a fourth
+    elif scheme == "file" or not separator:
+        path = rest.removeprefix("//") if separator else uri
+    else:
+        return
+    if path and not Path(path).exists():
+        _module()  # who lacks MLflow needs that first
+        raise ReadError(text, f"there is no MLflow store at {path}")
+
+
+def _module() -> Any:  # noqa: ANN401 -- an extra
+    """Return MLflow itself.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return import_module("mlflow")
+    except ImportError as error:
+        package = "mlflow"
+        raise MissingExtraError(package, package) from error
 
 
 def store_of(uri: str) -> Server | Library:
@@ -249,11 +283,7 @@ class Library:
     """A store that only MLflow itself can open; asked as `Server` is."""
 
     def __init__(self, uri: str) -> None:
-        try:
-            self._module = import_module("mlflow")
-        except ImportError as error:
-            package = "mlflow"
-            raise MissingExtraError(package, package) from error
+        self._module = _module()
         self._uri = uri
         self._client: Any = self._asked(self._module.MlflowClient, tracking_uri=uri)
 

@@ -148,6 +148,17 @@ def test_calibrate_finds_the_setting_for_ones_own_runs(capsys, tmp_path):
     assert rates == sorted(rates)
 
 
+def test_calibrate_counts_no_run_that_could_not_have_been_stopped(capsys, tmp_path):
+    path = tmp_path / "empty.csv"
+    path.write_text("trace_id,step,score\n" + "".join(f"e{i},1,nan\n" for i in range(70)))
+    whole = history(tmp_path, 0.0)
+    code, out, _ = run(capsys, "calibrate", whole, str(path), "--direction", "max", "--json")
+    assert (code, json.loads(out)["runs"]) == (0, 30)
+    code, out, err = run(capsys, "calibrate", str(path), "--direction", "max", "--json")
+    assert (code, out) == (2, "")
+    assert "none of the runs has an evaluation" in err
+
+
 def test_calibrate_says_when_the_runs_are_not_healthy(capsys, tmp_path):
     path = history(tmp_path, 0.3)
     code, out, _ = run(capsys, "calibrate", path, "--direction", "max", "--json")

@@ -5,6 +5,7 @@ import math
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -206,3 +207,13 @@ def test_without_mlflow_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(MissingExtraError, match=r"evalstop\[mlflow\]"):
         read_source("mlflow:sqlite:///x.db")
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite:///{}/made/x.db", "{}/made/runs", "file:{}/made/runs", "file://{}/made/runs"]
+)
+def test_a_local_store_that_is_not_there_is_not_made(monkeypatch, tmp_path, uri):
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace())
+    with pytest.raises(ReadError, match=f"there is no MLflow store at {tmp_path}/made"):
+        read_source("mlflow:" + uri.format(tmp_path))
+    assert not (tmp_path / "made").exists()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from evalstop.config.rules import parse_rule
+from evalstop.core.errors import InputError
 from evalstop.metrics.stats import wilson_interval
 from evalstop.traces.replay import replay
 
@@ -82,17 +83,21 @@ def calibrate(
     )
     levels = []
     for spec, alpha in specs.items():
-        own = [result for result in report.results if result.rule == spec]
+        # A run without an evaluation is no witness: it could not have been stopped.
+        own = [one for one in report.results if one.rule == spec and one.n_evals]
+        if not own:
+            message = "none of the runs has an evaluation whose score is a finite number"
+            raise InputError(message)
         stopped, runs = sum(result.fired for result in own), len(own)
         levels.append(
             Level(
                 alpha=alpha,
                 stopped=stopped,
-                rate=stopped / runs if runs else math.nan,
+                rate=stopped / runs,
                 interval=wilson_interval(stopped, runs),
             )
         )
-    runs = len(report.results) // len(specs)
+    runs = sum(1 for one in report.results if one.n_evals) // len(specs)
     fitting = [level for level in levels if level.rate <= target]
     chosen = fitting[-1] if fitting else None
     needed = _runs_to_certify(target)
