@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from evalstop.core.errors import EvalStopError
 from evalstop.core.events import EvalReported
 from evalstop.feedback.evaluator import Evaluator, EvaluatorSettings
 from evalstop.service.candidates import Candidates
@@ -197,7 +196,10 @@ class Puller:
 
     def _run(self) -> None:
         while not self._ended.wait(self._every_s):
-            self.poll()
+            try:
+                self.poll()
+            except Exception:  # noqa: BLE001 -- fail open (R30): one job's sources must not end everybody's
+                _log.exception("a round of polling was broken off; it begins again")
 
     def poll(self) -> None:
         """Ask every source that is not being asked still; does not wait for answers."""
@@ -261,7 +263,7 @@ class Puller:
                 return self._apart.pop(job)
             self._logged[job] = self._before(job)
             return self._sources_of(job)
-        except EvalStopError as error:
+        except Exception as error:  # noqa: BLE001 -- as in _look
             self._problems[job, 0] = f"the scores of {job!r} cannot be followed: {error}"
             return ()
 

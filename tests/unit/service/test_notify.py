@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from aiosmtpd.controller import Controller as SmtpServer
 
-from evalstop.core.errors import EvalStopError, InputError
+from evalstop.core.errors import EvalStopError, InputError, StoreError
 from evalstop.service.notify import Mail, Notice, Outbox, Target, Webhook, signature, verify
 from evalstop.testing.backend import eventually
 
@@ -432,3 +432,68 @@ def test_a_receiver_with_a_bug_does_not_end_the_telling(platform, outbox):
     outbox(Target(name="t", receiver=told))
     platform.command("freeze", actor="ann")
     eventually(lambda: told.kinds() == ["operator"], 30)
+
+
+class FullDisk:
+    """Documents that cannot be written or deleted while ``full`` is set, as on a full disk."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.full = threading.Event()
+        self.refused = 0
+
+    def _refuse(self):
+        if self.full.is_set():
+            self.refused += 1
+            message = "database or disk is full"
+            raise StoreError(message)
+
+    def put(self, *arguments):
+        self._refuse()
+        self.inner.put(*arguments)
+
+    def delete(self, *arguments):
+        self._refuse()
+        self.inner.delete(*arguments)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("when", ["before the start", "while it runs"])
+def test_a_full_disk_delays_the_telling_and_does_not_end_it(platform, outbox, monkeypatch, when):
+    monkeypatch.setattr("evalstop.service.notify.outbox._FIRST_PAUSE_S", 0.02)
+    disk = platform.documents = FullDisk(platform.documents)
+    outbox(start=False).close()  # a first start leaves its mark in the log
+    told = Told()
+    if when == "before the start":
+        platform.command("freeze", actor="ann")
+        disk.full.set()
+    box = outbox(Target(name="t", receiver=told))
+    if when == "while it runs":
+        disk.full.set()
+        platform.command("freeze", actor="ann")
+    eventually(lambda: disk.refused > 2 and "disk is full" in "".join(box.troubles()), 30)
+    assert told.kinds() == []
+    disk.full.clear()
+    eventually(lambda: told.kinds() == ["operator"] and not box.troubles(), 30)
+    platform.command("unfreeze", actor="ann")
+    eventually(lambda: told.kinds() == ["operator", "operator"], 30)
+
+
+def test_what_was_told_while_the_disk_filled_up_does_not_end_the_telling(platform, outbox):
+    disk = platform.documents = FullDisk(platform.documents)
+    told = Told()
+    send = told.send
+
+    def fill_up_and_send(notice):
+        disk.full.set()
+        send(notice)
+
+    told.send = fill_up_and_send
+    outbox(Target(name="t", receiver=told))
+    platform.command("freeze", actor="ann")
+    eventually(lambda: told.kinds() == ["operator"] and disk.refused >= 1, 30)
+    disk.full.clear()
+    platform.command("unfreeze", actor="ann")
+    eventually(lambda: told.kinds() == ["operator", "operator"], 30)

@@ -93,6 +93,7 @@ class Outbox:
         self._store = store
         self._documents = documents
         self._lines = [_Line(target, documents, monotonic=monotonic, now=now) for target in targets]
+        self.problem = ""
         self._heard: deque[Entry] = deque()
         self._wake = threading.Event()
         self._ended = threading.Event()
@@ -125,7 +126,8 @@ class Outbox:
 
     def troubles(self) -> list[str]:
         """Return which receivers are not reached, in sentences."""
-        return [line.problem for line in self._lines if line.problem]
+        found = [self.problem, *(line.problem for line in self._lines)]
+        return [problem for problem in found if problem]
 
     def _hear(self, entry: Entry) -> None:
         if is_worth_telling(entry):
@@ -133,12 +135,33 @@ class Outbox:
             self._wake.set()
 
     def _run(self) -> None:
-        self.catch_up()
+        self._until_done(self.catch_up)
         while not self._ended.is_set():
             self._wake.wait()
             self._wake.clear()
-            while self._heard:
-                self._put_down(self._heard.popleft())
+            while self._heard and not self._ended.is_set():
+                entry = self._heard[0]
+                self._until_done(lambda entry=entry: self._put_down(entry))  # type: ignore[misc]  # binds now
+                self._heard.popleft()
+
+    def _until_done(self, act: Callable[[], None]) -> None:
+        """Do what a full disk may refuse, again and again: telling must outlive that.
+
+        A notice that was put down already is not put down twice.
+        """
+        pause = _FIRST_PAUSE_S
+        while not self._ended.is_set():
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 -- whatever the store raises, telling goes on
+                if not self.problem:
+                    _log.warning("notices cannot be put down: %s", error)
+                self.problem = f"notices cannot be put down: {error}"
+                self._ended.wait(pause)
+                pause = min(_LONGEST_PAUSE_S, 2.0 * pause)
+            else:
+                self.problem = ""
+                return
 
     def catch_up(self) -> None:
         """Read the log from where it was last read to."""
@@ -221,4 +244,7 @@ class _Line:
                 self.problem = ""
             pause = _FIRST_PAUSE_S
             self._queue.popleft()
-            self._documents.delete(_KIND, key)
+            try:
+                self._documents.delete(_KIND, key)
+            except Exception as error:  # noqa: BLE001 -- told again after a restart, at the worst
+                _log.warning("%s was told of %s, but: %s", self.target.name, notice.id, error)
