@@ -22,7 +22,7 @@ import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, TypeAlias
 
-from evalstop.core.actions import Action, Preempt, WakeAt
+from evalstop.core.actions import Action, Preempt, Start, WakeAt
 from evalstop.core.errors import SpecError
 from evalstop.core.events import (
     CapacityChanged,
@@ -34,7 +34,7 @@ from evalstop.core.events import (
     TimerFired,
 )
 from evalstop.core.job import JobView, Phase
-from evalstop.schedulers.queued import QueueFill
+from evalstop.schedulers.queued import Place, QueueFill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,19 +56,17 @@ _CROSSING = "tiresias crossing"
 _PROMOTION = "tiresias promotion "
 
 
-class _Place:
-    """Where a job stands between the queues.
+class _Place(Place):
+    """Where a job stands between the queues, and what it takes to move it.
 
     ``key`` is 2 x queue for a job that stands among the running of its queue, and one more for
     one that stands among the waiting; ``rank`` is its order there.
     """
 
-    __slots__ = ("forgiven", "job", "key", "rank", "start", "timer", "waited_s", "waits_since")
+    __slots__ = ("forgiven", "start", "timer", "waited_s", "waits_since")
 
     def __init__(self, job: str, rank: int) -> None:
-        self.job = job
-        self.key = 1
-        self.rank = rank
+        super().__init__(job, 1, rank)
         self.start = _NOT_STARTED  # rank of the start it runs on; crossings of others are void
         self.forgiven = 0.0  # attained service at the last promotion
         self.waited_s = 0.0  # in waits after a first start that are over, since the promotion
@@ -108,12 +106,14 @@ class Tiresias:
             raise SpecError(msg)
         self._limits = tuple(limits)
         self._promote = promote
-        self._fill = QueueFill(keys=2 * len(limits) + 2)
+        self._fill = QueueFill(queues=len(limits) + 1)
         self._places: dict[str, _Place] = {}
         self._crossings: list[list[_Crossing]] = [[] for _ in limits]
         self._due_at = _NEVER  # no crossing is earlier
-        self._awake_at = _NEVER  # the next crossing we are woken at
-        self._stale = False  # whether that may be too late; that jobs leave only makes it early
+        # We are woken at a crossing no later than the next that concerns who waits with this key
+        # or a larger one; that jobs leave only makes it early.
+        self._awake_at = _NEVER
+        self._awake_for = _NEVER
         self._timers: dict[str, _Place] = {}
         self._ranks = _NOT_STARTED  # goes up: the tail of those who wait, or run
         self._front = 0  # goes down: ahead of those who wait
@@ -125,24 +125,31 @@ class Tiresias:
             return ()
         now = view.now
         if self._awake_at <= now:
-            self._awake_at = _NEVER
-            self._stale = True
-        behind = self._demote_those_due(view) if self._due_at <= now else ()
+            self._awake_at = self._awake_for = _NEVER
+        behind: Sequence[_Place] = ()
+        if self._due_at <= now and (crossed := self._crossed(view)):
+            if type(event) is TimerFired and self._demote_unnoticed(event.token, crossed, view):
+                return self._ask(())
+            behind = self._demote(crossed)
         asked: Sequence[Action] = ()
+        woken: Sequence[Action] = ()
         if type(event) is JobStarted:
-            self._started(self._places[event.job], view.jobs[event.job], now)
+            woken = self._started(self._places[event.job], view.jobs[event.job], now)
             if not behind:
-                return self._wake_for_crossings(()) if self._stale else ()
+                return woken
         elif type(event) is JobEnded:
-            self._fill.leave(event.job)
             place = self._places.pop(event.job)
+            self._fill.leave(place)
             place.start = _NOT_STARTED
             if place.timer:
                 self._set_timer(place, "")
         elif type(event) is JobSubmitted:
-            name = event.job.id
+            name, gpus = event.job.id, event.job.gpus
             place = self._places[name] = _Place(name, self._last_rank())
-            self._wait(place, event.job.gpus)
+            free = view.free_gpus
+            if gpus <= free and not behind and not self._fill.fits(free):
+                return self._ask((Start(job=name, gpus=gpus),))  # the only one that fits
+            self._fill.waiting.add((1, place.rank, name, gpus))
         elif type(event) is TimerFired:
             if event.token in self._timers:
                 self._promote_at(event.token, view)
@@ -153,9 +160,9 @@ class Tiresias:
         actions = self._fill.fill(view)
         if behind:
             self._let_run(behind, actions, view)
-        if asked:
-            actions = [*asked, *actions]
-        return self._wake_for_crossings(actions) if self._stale else actions
+        if asked or woken:
+            actions = [*asked, *actions, *woken]
+        return self._ask(actions)
 
     def level(self, job: str) -> int:
         """Return which queue a job was in when last looked at, from 0."""
@@ -167,48 +174,81 @@ class Tiresias:
 
     # ---- crossings -----------------------------------------------------------------------
 
-    def _demote_those_due(self, view: ClusterView) -> Sequence[_Place]:
+    def _crossed(self, view: ClusterView) -> Sequence[tuple[_Place, JobView]]:
+        """Return who has crossed a limit and runs on, in order of their crossings."""
+        now, jobs = view.now, view.jobs
+        crossed: list[tuple[_Place, JobView]] = []
+        while True:
+            nearest: list[_Crossing] | None = None
+            for heap in self._crossings:
+                if heap and (nearest is None or heap[0] < nearest[0]):
+                    nearest = heap
+            if nearest is None:
+                self._due_at = _NEVER
+                return crossed
+            time, start, _, place = nearest[0]
+            if place.start != start:
+                heappop(nearest)  # it left its GPUs before
+            elif time <= now:
+                heappop(nearest)
+                job = jobs.get(place.job)
+                if job is not None and job.phase is _RUNNING:
+                    crossed.append((place, job))
+                # Else it is on its way out: judged again when it comes back.
+            else:
+                self._due_at = time
+                return crossed
+
+    def _demote(self, crossed: Sequence[tuple[_Place, JobView]]) -> Sequence[_Place]:
         """Move jobs that have crossed a limit, in order of their crossings.
 
         A job that is still ahead of all who wait goes to the tail of those who run in its new
         queue. Others stand behind those who wait until the fill has decided: these are returned.
         """
-        now = view.now
         lowest = self._fill.waiting.lowest()
         behind: list[_Place] = []
-        while due := [heap for heap in self._crossings if heap and heap[0][0] <= now]:
-            _, start, _, place = heappop(min(due))
-            if place.start != start:
-                continue  # it left its GPUs before
-            job = view.jobs.get(place.job)
-            if job is None or job.phase is not _RUNNING:
-                continue  # on its way out: judged again when it comes back
-            place.key = (place.key | 1) + 2
-            place.rank = self._last_rank()
-            if lowest <= place.key:
-                self._fill.place((place.key, place.rank, place.job, job.held_gpus))
+        for place, job in crossed:
+            key = (place.key | 1) + 2
+            if lowest <= key:
+                self._fill.move(place, key, self._last_rank(), job.held_gpus)
                 behind.append(place)
             else:
-                self._run(place, job)
-        self._due_at = min([heap[0][0] for heap in self._crossings if heap], default=_NEVER)
+                self._fill.move(place, key - 1, self._last_rank(), job.held_gpus)
         return behind
+
+    def _demote_unnoticed(
+        self, timer: str, crossed: Sequence[tuple[_Place, JobView]], view: ClusterView
+    ) -> bool:
+        """Move a lone job that has crossed a limit if that lets nobody in; return whether it was.
+
+        What `_demote`, a fill that finds nobody and `_let_run` come to, in a third of the time.
+        """
+        if len(crossed) > 1 or timer in self._timers:
+            return False
+        ((place, job),) = crossed
+        key = (place.key | 1) + 2
+        if self._fill.fits_once_demoted(place, key, view.free_gpus):
+            return False
+        self._fill.move(place, key - 1, self._last_rank(), job.held_gpus)
+        return True
 
     def _let_run(
         self, behind: Sequence[_Place], actions: Sequence[Action], view: ClusterView
     ) -> None:
         """Let demoted jobs that keep their GPUs stand last among the running of their queue."""
-        leaving = {action.job for action in actions if isinstance(action, Preempt)}
+        leaving = {action.job for action in actions if type(action) is Preempt}
         for place in behind:
-            if place.job not in leaving and place.job in view.jobs:
-                self._run(place, view.jobs[place.job])
+            name = place.job
+            if name not in leaving and name in view.jobs:
+                gpus = view.jobs[name].held_gpus
+                self._fill.move(place, place.key & ~1, self._last_rank(), gpus)
 
-    def _wake_for_crossings(self, actions: Sequence[Action]) -> Sequence[Action]:
+    def _ask(self, actions: Sequence[Action]) -> Sequence[Action]:
         """Ask to be woken at the next crossing that would put a job behind one that waits."""
-        waiting = self._fill.waiting
-        if not waiting.heads:
+        lowest = self._fill.waiting.lowest()
+        if lowest >= self._awake_for:
             return actions
-        self._stale = False
-        lowest = waiting.lowest()
+        self._awake_for = lowest
         time = _NEVER
         for level, heap in enumerate(self._crossings):
             while heap and heap[0][3].start != heap[0][1]:
@@ -222,58 +262,68 @@ class Tiresias:
 
     # ---- jobs ----------------------------------------------------------------------------
 
-    def _run(self, place: _Place, job: JobView) -> None:
-        """Let a job stand last among the running of its queue."""
-        place.key &= ~1
-        place.rank = self._last_rank()
-        self._fill.place((place.key, place.rank, job.id, job.held_gpus))
-
-    def _wait(self, place: _Place, gpus: int) -> None:
-        key, waiting = place.key, self._fill.waiting
-        if not self._stale and key < waiting.lowest():
-            self._stale = True
-        waiting.add((key, place.rank, place.job, gpus))
-
-    def _started(self, place: _Place, job: JobView, now: float) -> None:
+    def _started(self, place: _Place, job: JobView, now: float) -> Sequence[Action]:
+        """Let a job run; ask to be woken at its crossing if that comes before all others."""
         held = job.held_gpus
         self._ranks = rank = self._ranks + 1
-        place.key = key = place.key & ~1
         place.rank = place.start = rank
-        self._fill.place((key, rank, place.job, held))
+        place.key = key = place.key & ~1
+        self._fill.run(place, held)
+        if self._promote:
+            self._wait_is_over(place, now)
+        attained = job.gpu_seconds - place.forgiven
+        limits, crossings = self._limits, self._crossings
+        time = _NEVER
+        times = []
+        for level in range(len(limits) - 1, key // 2 - 1, -1):
+            left = limits[level] - attained
+            time = now + left / held if left > 0.0 else now
+            heappush(crossings[level], (time, rank, level, place))
+            times.append(time)
+        self._due_at = min(self._due_at, time)
+        if self._awake_for == _NEVER:
+            return self._ask(())
+        if time < self._awake_at:
+            self._awake_for = lowest = self._fill.waiting.lowest()
+            wake = _NEVER
+            for level, time in zip(range(len(limits) - 1, -1, -1), times, strict=False):
+                if 2 * level + 3 >= lowest:
+                    wake = time
+            if wake < self._awake_at:
+                self._awake_at = wake
+                return (WakeAt(time=wake, token=_CROSSING),)
+        return ()
+
+    def _wait_is_over(self, place: _Place, now: float) -> None:
         if place.waits_since == place.waits_since:
             place.waited_s += now - place.waits_since
             place.waits_since = math.nan
         if place.timer:
             self._set_timer(place, "")
-        attained = job.gpu_seconds - place.forgiven
-        limits, crossings = self._limits, self._crossings
-        time = _NEVER
-        for level in range(len(limits) - 1, key // 2 - 1, -1):
-            left = limits[level] - attained
-            time = now + left / held if left > 0.0 else now
-            heappush(crossings[level], (time, rank, level, place))
-        self._due_at = min(self._due_at, time)
-        self._stale = self._stale or time < self._awake_at
 
     def _preempted(self, name: str, view: ClusterView) -> Sequence[Action]:
         """Let a job wait again; ask for the timer of its promotion where there is one."""
-        self._fill.leave(name)
         job, place = view.jobs.get(name), self._places[name]
+        self._fill.leave(place)
         place.start = _NOT_STARTED
         if job is None or job.phase is not _WAITING:
             return ()
         if not place.key & 1:
             self._front -= 1
             place.key, place.rank = place.key | 1, self._front
-        self._wait(place, job.gpus)
-        place.waits_since = view.now
-        if not self._promote or place.key == 1:
+        self._fill.waiting.add((place.key, place.rank, name, job.gpus))
+        return self._wait_for_promotion(place, job, view.now) if self._promote else ()
+
+    def _wait_for_promotion(self, place: _Place, job: JobView, now: float) -> Sequence[Action]:
+        """Ask for the timer of a promotion."""
+        place.waits_since = now
+        if place.key == 1:
             return ()
         executed = (job.gpu_seconds - place.forgiven) / job.gpus
         left = max(0.0, self._promote * executed - place.waited_s)
         self._next_timer += 1
         self._set_timer(place, f"{_PROMOTION}{self._next_timer}")
-        return (WakeAt(time=view.now + left, token=place.timer),)
+        return (WakeAt(time=now + left, token=place.timer),)
 
     def _set_timer(self, place: _Place, token: str) -> None:
         self._timers.pop(place.timer, None)
@@ -290,4 +340,4 @@ class Tiresias:
             place.key, place.rank = 1, self._last_rank()
             place.forgiven = job.gpu_seconds
             place.waited_s, place.waits_since = 0.0, view.now
-            self._wait(place, job.gpus)
+            self._fill.waiting.add((1, place.rank, place.job, job.gpus))

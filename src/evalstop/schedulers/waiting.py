@@ -69,6 +69,13 @@ class WaitingJobs:
             heappop(heap)
         del self.heads[size]
 
+    def next_after_head(self, size: int) -> Entry | None:
+        """Return who comes after the first of those who wait with this gang size, None if nobody.
+
+        It may have left: then it stands ahead of who comes next in truth.
+        """
+        return min(self._heaps[size][1:3], default=None)  # the two below the top of a heap
+
     def front(self) -> Entry:
         """Return the first of all who wait.
 

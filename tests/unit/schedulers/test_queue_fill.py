@@ -1,0 +1,104 @@
+"""The fill over the queues of 2D-LAS, beside one that walks every job at every event."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalstop.config.rules import parse_rule
+from evalstop.core.actions import Preempt, Start
+from evalstop.core.job import JobSpec, Phase
+from evalstop.policies.evalstop import EvalStop
+from evalstop.schedulers.queued import QueueFill
+from evalstop.schedulers.tiresias import Tiresias
+from evalstop.sim.costs import ExecutionCosts
+from evalstop.sim.simulator import Simulator
+from evalstop.workloads.job import SimJob, Workload
+
+COSTLY = ExecutionCosts(start_s=2.0, restart_s=5.0, preempt_s=3.5, stop_s=1.5, release_s=1.0)
+
+
+class PlainFill(QueueFill):
+    """Sorts and walks all jobs: slow, and plainly right."""
+
+    def fill(self, view):
+        waits = [(entry[:2], view.jobs[entry[2]]) for entry in self.waiting._live.values()]
+        runs = [
+            ((place.key, place.rank), view.jobs[place.job])
+            for placed in self._running
+            for place in placed.values()
+        ]
+        walk = [
+            pair
+            for pair in sorted(waits + runs, key=lambda pair: pair[0])
+            if pair[1].phase in {Phase.WAITING, Phase.RUNNING, Phase.PREEMPTING}
+        ]
+        free = view.free_gpus
+        spare = free + sum(one.held_gpus for _, one in walk)
+        preempts, starts = [], []
+        for _, one in walk:
+            if one.gpus <= spare:
+                spare -= one.gpus
+                if one.phase is Phase.WAITING and one.gpus <= free:
+                    free -= one.gpus
+                    self.waiting.discard(one.id)
+                    starts.append(Start(job=one.id, gpus=one.gpus))
+            elif one.phase is Phase.RUNNING:
+                preempts.insert(0, Preempt(job=one.id))
+        return [*preempts, *starts]
+
+    def fits(self, free):
+        del free
+        return True
+
+    def fits_once_demoted(self, place, later, free):
+        del place, later, free
+        return True
+
+
+def story(workload, fill, *, promote, costs, stops):
+    """Return every event and what it was answered with."""
+    base = Tiresias(limits=(100.0, 300.0), promote=promote)
+    base._fill = fill(queues=3)
+    policy = EvalStop(base=base, rules=parse_rule("consecutive:k=2")) if stops else base
+    told = []
+
+    def note(event, actions):
+        told.append((event, [*actions]))
+
+    Simulator(workload, gpus=8, policy=policy, costs=costs, observer=note).run()
+    return told
+
+
+@pytest.mark.parametrize("promote", [0.0, 1.0])
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    jobs=st.integers(1, 60),
+    whole=st.booleans(),
+    costs=st.sampled_from([None, COSTLY]),
+    stops=st.booleans(),
+)
+def test_the_queues_are_filled_as_by_walking_every_job(promote, seed, jobs, *, whole, costs, stops):
+    random = np.random.default_rng(seed)
+    made = []
+    for index in range(jobs):
+        submit, duration = random.uniform(0, 50 * jobs), random.uniform(1, 400)
+        duration = round(duration) if whole else duration
+        evals = int(random.integers(0, 6))
+        made.append(
+            SimJob(
+                spec=JobSpec(id=f"j{index}", gpus=int(random.choice([1, 1, 1, 2, 2, 3, 4, 8]))),
+                submit_s=float(round(submit) if whole else submit),
+                duration_s=float(duration),
+                eval_offsets=[duration * (i + 1) / evals for i in range(evals)],
+                eval_steps=list(range(1, evals + 1)),
+                scores=list(random.random(evals)),
+                true_scores=[0.0] * evals,
+            )
+        )
+    workload = Workload.from_jobs(made)
+    quick, plain = (
+        story(workload, fill, promote=promote, costs=costs, stops=stops)
+        for fill in (QueueFill, PlainFill)
+    )
+    assert quick == plain
