@@ -1,8 +1,8 @@
 """Which way a declining job went wrong (R17, R19), read off the curve once a rule suspects it.
 
-* **collapsed**: the newest two scores lie far below the very first one, five standard errors of
-  their difference (or, where no error is known, twice as far as the best one lies above it): the
-  model lost what it had before training. One evaluation is not enough, it may be a broken eval.
+* **collapsed**: the newest two scores lie far below the very first one, or the newest does and the
+  one before it at least half as deep (`evalstop.core.collapse`): the model lost what it had before
+  training. One evaluation is not enough, it may be a broken eval.
 * **overoptimised**: the proxy (training reward) is flat or higher than it was at the best score.
 * **degraded**: the proxy has fallen as well.
 * **declining**: the proxy is not known.
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from evalstop.core.points import Kind, State
+from evalstop.core.collapse import Ground, confirms, is_far, is_out_of_range, trodden
+from evalstop.core.points import Kind, State, stderr_of_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,8 +43,10 @@ _SCORE = attrgetter("score")
 _SHORTEST = 3
 """Evaluations of which two can have collapsed below the first."""
 
-_FAR = 5.0
-_FAR_IN_GAINS = 2.0
+_RANGES = 2.0
+_FEWEST = 2
+"""What makes a kind where no error is known: less than `scan` asks before it stops (3 of 4)."""
+
 _MEAN_OF = 3
 _SIGNIFICANT = 2.0
 _SECOND_DIFFERENCE = math.sqrt(6.0 * 2.0 / math.pi)
@@ -57,7 +60,17 @@ class CurveSigns:
     and one that is suspected at every evaluation O(1) an evaluation.
     """
 
-    __slots__ = ("after", "before", "bends", "bent", "best_score", "proxies", "seen")
+    __slots__ = (
+        "after",
+        "before",
+        "bends",
+        "bent",
+        "best_score",
+        "ground",
+        "proxies",
+        "seen",
+        "trodden",
+    )
 
     def __init__(self) -> None:
         self.seen = 0
@@ -67,6 +80,8 @@ class CurveSigns:
         self.after: tuple[float, ...] = ()  # the newest three behind it
         self.bends = 0
         self.bent = 0.0  # sum of the second differences' sizes
+        self.ground: Ground | None = None
+        self.trodden = 0  # points that the ground knows of
 
     def with_kind(self, verdict: Verdict, series: Sequence[EvalPoint]) -> Verdict:
         """Return the verdict with its kind, if it suspects a decline; unchanged otherwise.
@@ -110,19 +125,15 @@ class CurveSigns:
         self.proxies = (*self.proxies, proxy)[-_MEAN_OF:]
 
     def _collapsed(self, series: Sequence[EvalPoint]) -> bool:
-        if len(series) < _SHORTEST:
+        for index in range(self.trodden, len(series)):
+            point = series[index]
+            stderr = point.stderr or stderr_of_share(abs(point.score), point.n_items) or 0.0
+            self.ground = _trodden(self.ground, point.score, stderr * stderr, seen=index)
+        self.trodden = len(series)
+        ground = self.ground
+        if ground is None or not ground.far or len(series) < _SHORTEST:
             return False
-        first, newest = series[0], series[-2:]
-        before, last = newest
-        if first.score <= before.score or first.score <= last.score:
-            return False
-        if first.stderr and before.stderr and last.stderr:
-            return all(
-                first.score - point.score >= _FAR * math.hypot(first.stderr, point.stderr or 0.0)
-                for point in newest
-            )
-        limit = _FAR_IN_GAINS * (self.best_score - first.score)
-        return all(0.0 < limit < first.score - point.score for point in newest)
+        return ground.far > 1 or confirms(ground, series[-2].score, series[-1].score)
 
     def _by_proxy(self) -> Kind:
         before, after = self.before, self.after
@@ -132,3 +143,15 @@ class CurveSigns:
         noise = self.bent / self.bends / _SECOND_DIFFERENCE if self.bends else 0.0
         error = noise * math.sqrt(1.0 / len(before) + 1.0 / len(after))
         return _DEGRADED if fall > _SIGNIFICANT * error else _OVEROPTIMISED
+
+
+def _trodden(ground: Ground | None, score: float, variance: float, *, seen: int) -> Ground:
+    if ground is None:
+        return Ground(score, variance, score, score)
+    if score >= ground.lowest:
+        far = False
+    elif ground.variance and variance:
+        far = is_far(ground, score, ground.variance + variance)
+    else:
+        far = is_out_of_range(ground, score, seen=seen, ranges=_RANGES, fewest=_FEWEST)
+    return trodden(ground, score, far=far)

@@ -6,11 +6,13 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
+from evalstop.core.collapse import RANGES, Ground, confirms, is_far, is_out_of_range, trodden
 from evalstop.core.errors import SpecError
-from evalstop.core.points import EvalPoint, State, Verdict, stderr_of_share
+from evalstop.core.points import EvalPoint, Kind, State, Verdict, stderr_of_share
 from evalstop.detectors.bank import REACH, bank_at
 from evalstop.detectors.lattice import START as NO_LATTICE
 from evalstop.detectors.lattice import Lattice, items_of, refined
@@ -30,7 +32,7 @@ from evalstop.detectors.thresholds import FIRST_ALARM, threshold_within
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Scan", "ScanState", "reported_variance"]
+__all__ = ["Scan", "ScanState", "reported_variance", "vagueness"]
 
 UNKNOWN_ERROR = "error estimated from the curve: report stderr or n_items for an earlier verdict"
 TOO_FEW = "error unknown and too few evaluations to estimate it: report stderr or n_items"
@@ -39,11 +41,21 @@ FELL = (
     "fell by {:.2g} times its other changes, but the error is unknown and evaluations too few: "
     "report stderr or n_items, or evaluate the best and the newest checkpoint again"
 )
+COLLAPSED = "lies far below the starting score: one more evaluation will confirm or clear it"
 
 _SUSPECT_FACTOR = 10.0
 """A curve is suspect where a rule with ten times the alpha would stop it."""
 
 _HIGHEST_ALPHA = 0.3
+
+_VAGUE = 5.0
+"""Scores by which an estimate falls short of a known error: see `vagueness`."""
+
+_TWO = 2
+"""Evaluations that make sure of a collapse."""
+
+_USUAL_ALPHA = 0.01
+"""The rate for which `RANGES` holds."""
 
 _STEEP = {3: 18.8, 4: 7.05, 5: 5.5}
 """Falls, in mean changes, that are suspect while no error is known: each is seen in 3 % of flat
@@ -55,6 +67,8 @@ class ScanState(Struct, frozen=True, gc=False):
 
     ``variances`` holds 0.0 where no error was reported; ``reported`` counts the others and
     ``reported_sum`` adds them up. ``lattice``: of the scores, while no error is reported.
+    ``ground``: where the curve began. ``before``: while the newest evaluation is a collapse that
+    waits for the next to confirm it, the state without it.
     """
 
     peak: Peak = NO_PEAK
@@ -64,6 +78,8 @@ class ScanState(Struct, frozen=True, gc=False):
     reported: int = 0
     reported_sum: float = 0.0
     lattice: Lattice = NO_LATTICE
+    ground: Ground | None = None
+    before: ScanState | None = None
 
     @property
     def items(self) -> int:
@@ -95,6 +111,11 @@ class Scan(Struct, frozen=True, kw_only=True):
     and scores lie in 0-1; enlarged where the curve turns more often and more sharply than that
     allows (R02). Where none is reported it is estimated from the curve, from 6 evaluations on and
     against higher thresholds; before that the rule can only suspect, and the verdict says so.
+
+    **Collapse (R19).** An evaluation far below the very first (`evalstop.core.collapse`) raises no
+    alarm by itself: it may be broken. The verdict is ``suspect``, on the curve without it, until
+    the next one: if that has climbed back more than half of the fall, the collapsed one is left out
+    for good; else both count, and the alarm is nearly always raised.
 
     **False alarms.** ``alpha`` bounds the chance over the whole life of a job, whatever its
     length: threshold n spends alpha * s(n), s(n) = n^2 / (n^2 + 12^2), so the horizon
@@ -144,23 +165,65 @@ class Scan(Struct, frozen=True, kw_only=True):
     def absorb(self, state: ScanState, point: EvalPoint) -> ScanState:
         """Return the state that `step` would, without the verdict, which costs most of it."""
         variance = reported_variance(point)
-        peak = raised(state.peak, point)
+        score = point.score
+        ground, waiting = state.ground, None
+        if ground is None:
+            ground = Ground(score, variance, score, score)
+        elif ground.far or not ground.lowest <= score <= ground.highest:
+            far = score < ground.lowest and self._is_far(state, ground, score, variance)
+            ground = trodden(ground, score, far=far)
+            if state.before is not None and not far:
+                if not confirms(ground, score, state.scores[-1]):  # it has recovered
+                    return self.absorb(state.before, point)
+            elif ground.far == 1 and not confirms(ground, state.scores[-1], score):
+                waiting = state
         reported = state.reported + 1 if variance else state.reported
         reported_sum = state.reported_sum + variance
         so_far = reported_sum / reported if reported else estimated(state.scatter) or 0.0
         return ScanState(
-            peak,
-            spread(state.scatter, point.score, so_far),
-            (*state.scores[1 - REACH :], point.score),
+            raised(state.peak, point),
+            spread(state.scatter, score, so_far),
+            (*state.scores[1 - REACH :], score),
             (*state.variances[1 - REACH :], variance),
             reported,
             reported_sum,
             state.lattice
             if reported or not state.lattice.denominator
-            else refined(state.lattice, point.score),
+            else refined(state.lattice, score),
+            ground,
+            waiting,
+        )
+
+    def _is_far(self, state: ScanState, ground: Ground, score: float, variance: float) -> bool:
+        """Return whether a score lies far below the first, by errors, estimate or range."""
+        if ground.variance and variance:
+            error = ground.variance + variance
+            if not is_far(ground, score, error):
+                return False
+            # Rare: only now is it asked whether the error is believed.
+            return is_far(
+                ground, score, error * excess(state.scatter, state.reported_sum / state.reported)
+            )
+        count = state.scatter.count
+        error = 2.0 * (estimated(state.scatter) or math.inf) * vagueness(count)
+        return is_far(ground, score, error) or is_out_of_range(
+            ground, score, seen=count, ranges=self.ranges
+        )
+
+    def _is_sure(self, state: ScanState) -> bool:
+        """Return whether the newest two scores lie so far below the first that no error matters."""
+        ground = state.ground
+        if ground is None or ground.far < _TWO:
+            return False
+        seen = state.scatter.count - _TWO
+        return all(
+            is_out_of_range(ground, score, seen=seen, ranges=self.ranges)
+            for score in state.scores[-_TWO:]
         )
 
     def _verdict(self, state: ScanState) -> Verdict:
+        if state.before is not None:
+            return self._waiting(state.before)
         count = state.scatter.count
         items = 0 if state.reported or not state.lattice.denominator else state.items
         known = state.reported > 0 or items > 0
@@ -168,6 +231,8 @@ class Scan(Struct, frozen=True, kw_only=True):
         verdict_state, statistic, note = State.OK, 0.0, ""
         if count >= (FIRST_ALARM if known else FIRST_ESTIMATE):
             statistic, note = _evidence(state, items)
+            if self._is_sure(state):
+                statistic = max(statistic, limit)
         elif not known:
             steep = _fall(state.scores)
             verdict_state, note = (
@@ -183,8 +248,18 @@ class Scan(Struct, frozen=True, kw_only=True):
             threshold=limit,
             best_step=state.peak.best_step,
             best_score=state.peak.best_score,
+            kind=Kind.COLLAPSED
+            if verdict_state is State.ALARM and state.ground is not None and state.ground.far
+            else Kind.NONE,
             note=note,
         )
+
+    def _waiting(self, before: ScanState) -> Verdict:
+        """Return the verdict on a curve whose newest evaluation is a collapse not yet confirmed."""
+        verdict = self._verdict(before)
+        if verdict.state is State.ALARM:
+            return verdict
+        return msgspec.structs.replace(verdict, state=State.SUSPECT, note=COLLAPSED)
 
     def thresholds(self, count: int, *, known: bool) -> tuple[float, ...]:
         """Return what the statistic is compared with after evaluations 1 to ``count``."""
@@ -195,8 +270,26 @@ class Scan(Struct, frozen=True, kw_only=True):
         return threshold_within(max(count, first), alpha, horizon=self.horizon, known=known)
 
     @property
+    def ranges(self) -> float:
+        """Ranges that a collapse without errors must span.
+
+        The chance that four scores lie within a small range grows as its third power, so this
+        keeps the share of alpha that goes to collapses the same at every alpha.
+        """
+        return RANGES * math.pow(_USUAL_ALPHA / self.alpha, 1.0 / 3.0)
+
+    @property
     def _suspicion(self) -> float:
         return min(_SUSPECT_FACTOR * self.alpha, _HIGHEST_ALPHA)
+
+
+def vagueness(count: int) -> float:
+    """Return the factor by which an estimate from ``count`` scores may well be too small.
+
+    With it 0.8 % of flat curves of 60 evaluations ever lie far below their start by an estimated
+    error, 3.8 % without it (200,000 simulated).
+    """
+    return (1.0 + _VAGUE / count) ** 2
 
 
 def reported_variance(point: EvalPoint) -> float:

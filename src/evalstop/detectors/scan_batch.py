@@ -20,7 +20,7 @@ from evalstop.detectors.scatter import (
     chance_of_turns,
 )
 
-__all__ = ["statistics"]
+__all__ = ["estimates", "statistics"]
 
 Array = NDArray[np.float64]
 
@@ -30,6 +30,9 @@ _ROWS = 1024
 
 def statistics(scores: Array, variances: Array | None = None, *, first: int = 3) -> Array:
     """Return the statistic of `Scan` after each evaluation of each curve, (runs, evals).
+
+    Of curves, that is, which never lie far below their start (`evalstop.core.collapse`): of others
+    an evaluation may have to be left out.
 
     Args:
         scores: finite scores, higher is better, (runs, evals).
@@ -52,7 +55,7 @@ def _block(scores: Array, variances: Array | None, first: int) -> Array:
     runs, evals = scores.shape
     result = np.zeros((runs, evals))
     if variances is None:
-        noise = _estimated(scores)
+        noise = estimates(scores)
         so_far = np.concatenate([np.zeros((runs, 1)), noise[:, :-1]], axis=1)
         first = max(first, FIRST_ESTIMATE)
     else:
@@ -85,7 +88,7 @@ def _block(scores: Array, variances: Array | None, first: int) -> Array:
     return result
 
 
-def _estimated(scores: Array) -> Array:
+def estimates(scores: Array) -> Array:
     """Return `scatter.estimated` after each evaluation, 0.0 where it says nothing."""
     counts = np.arange(1, scores.shape[1] + 1)
     falls = np.abs(np.diff(scores, axis=1))
@@ -111,7 +114,7 @@ def _excess(scores: Array, reported: Array) -> Array:
     trimmed = np.cumsum(turns, axis=1) - np.maximum.accumulate(turns, axis=1)
     turned = trimmed[:, FIRST_EXCESS - 3 :] / (counts[late] - 2)
     turned /= [chance_of_turns(count) for count in counts[late]]
-    found = _estimated(scores)[:, late] / [chance_of_estimate(count) for count in counts[late]]
+    found = estimates(scores)[:, late] / [chance_of_estimate(count) for count in counts[late]]
     np.minimum(found, turned, out=found)
     found /= reported[:, late]
     np.maximum(1.0, found, out=factor[:, late])

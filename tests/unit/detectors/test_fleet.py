@@ -50,9 +50,10 @@ def test_a_table_gives_the_verdicts_of_its_rows(rule, direction, stderr):
 
 def test_the_first_alarm_is_the_stop():
     fleet = Monitor(Scan(), direction="max").update_many(
-        [[0.5, 0.6, 0.6, 0.2, 0.2], [0.5, 0.6, 0.6, 0.6, 0.6]], stderr=0.02
+        [[0.2, 0.6, 0.6, 0.2, 0.2], [0.5, 0.6, 0.6, 0.2, 0.2], [0.5, 0.6, 0.6, 0.6, 0.6]],
+        stderr=0.02,
     )
-    assert fleet.stop.tolist() == [3, -1]
+    assert fleet.stop.tolist() == [3, 4, -1]  # the second falls below its start: R19
 
 
 @pytest.mark.parametrize(
