@@ -232,3 +232,29 @@ def test_settings_are_reloaded_while_it_runs(evalstop_in, tmp_path):
     last = {"evals": [{"step": 5, "score": 0.3}]}
     assert evalstop_in.remote.post("/jobs/a/evals", last)["stop"]
     evalstop_in.until(lambda: evalstop_in.job("a")["outcome"] == "stopped_by_policy")
+
+
+def test_an_address_that_is_taken_is_named(evalstop_in):
+    import socket
+
+    with socket.create_server(("127.0.0.1", evalstop_in.port)):
+        server = evalstop_in.up()
+        assert server.wait(timeout=60) == 1
+    told = server.stderr.read()
+    assert f"cannot listen at 127.0.0.1:{evalstop_in.port} (Address already in use)" in told
+    assert "--port" in told
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_what_is_no_port_is_bad_usage(evalstop_in, port):
+    done = evalstop_in.run("up", "--port", port, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--port" in done.stderr
+
+
+def test_an_admin_token_that_a_crash_left_empty_is_made_again(evalstop_in, tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "admin-token").touch(mode=0o600)
+    evalstop_in.up()
+    evalstop_in.until_ready()
+    assert (tmp_path / "state" / "admin-token").stat().st_mode & 0o777 == 0o600

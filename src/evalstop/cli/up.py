@@ -24,7 +24,9 @@ def up(
         Path | None, typer.Option("--config", help="Settings; ./evalstop.toml if it is there.")
     ] = None,
     host: Annotated[str | None, typer.Option("--host", help="Address to listen at.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port; 0 for any free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65_535, help="Port; 0 for any free one.")
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option("--dir", envvar="EVALSTOP_DIR", help="Where state lies.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from evalstop.core.errors import EvalStopError
 from evalstop.service.api import create_app
 from evalstop.service.assemble import Running, start
 from evalstop.service.dashboard import add_dashboard
@@ -18,6 +19,7 @@ from evalstop.service.tokens import Principal, Scope, Tokens
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from socket import socket
 
     from evalstop.config.settings import Settings
 
@@ -31,12 +33,30 @@ _BACKLOG = 2048
 def admin_token_file(folder: Path, tokens: Tokens) -> Path:
     """Return the file that holds the first admin token, made on the first start."""
     path = folder / ADMIN_TOKEN_FILE
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         token = tokens.make(Principal(name="admin", scope=Scope.ADMIN))
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        aside = path.with_name(f".{path.name}.{os.getpid()}")  # a kill leaves no empty file behind
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(token + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
     return path
+
+
+def _bind(listener: socket, host: str, port: int) -> None:
+    """Take an address, or say which could not be had.
+
+    Raises:
+        EvalStopError: somebody else has it, or it is none of this machine's.
+    """
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        message = f"cannot listen at {host}:{port} ({error.strerror or error}): choose another "
+        message += "address by --host and --port, or end who listens there"
+        raise EvalStopError(message) from error
 
 
 def serve(
@@ -62,13 +82,13 @@ def serve(
     url = f"http://{server.host}:{server.port}"
     tell(f"evalstop is starting, state in {folder}")
     if server.port == 0:
-        listener.bind((server.host, 0))
+        _bind(listener, server.host, 0)
         url = f"http://{server.host}:{listener.getsockname()[1]}"
     url = server.url or url
     running = start(settings, folder, url=url, config=config, read=read)
     try:
         if server.port:
-            listener.bind((server.host, server.port))
+            _bind(listener, server.host, server.port)
         listener.listen(_BACKLOG)  # whoever reads that we listen may connect at once
         token = admin_token_file(folder, running.tokens)
         app = create_app(running.platform, running.tokens)
