@@ -14,7 +14,7 @@ from rule_platform import eventually, platform_in, settings_of
 
 from evalstop.config.settings import CustodySettings
 from evalstop.custody.fsspec import FsspecObjects
-from evalstop.testing.custody import write_checkpoint
+from evalstop.testing.custody import write_checkpoint, write_safetensors
 
 
 class Spied:
@@ -209,6 +209,25 @@ def test_what_was_not_in_custody_before_a_restart_is_afterwards(tmp_path, spied)
         eventually(lambda: platform.get("/jobs/a/best")["backed"])
         shutil.rmtree(path)
         assert platform.get("/jobs/a/best")["path"].startswith(f"file://{tmp_path}/objects/evals")
+
+
+def test_a_resumed_run_that_writes_to_the_same_url_takes_nobodys_place(tmp_path, spied):
+    """R03: what the first attempt scored is what its own checkpoint was scored."""
+    with platform_in(tmp_path / "state", settings(tmp_path)) as platform:
+        platform.submit("a", job_type="other")
+        url, path = saved(tmp_path, 2)
+        platform.report("a", 0.9, first=2, checkpoint=url)
+        first = platform.get("/jobs/a/best")
+        (path / "model.safetensors").write_bytes(b"torn")  # it is being written again
+        platform.report("a", 0.95, first=2, checkpoint=url, attempt=1)
+        assert platform.get("/jobs/a/best")["backed"] is False
+        assert platform.get("/jobs/a/best")["path"] == first["path"]
+        write_safetensors(path / "model.safetensors", values=9)
+        eventually(lambda: platform.get("/jobs/a/best")["backed"])
+        second = platform.get("/jobs/a/best")
+        assert second["best_saved"]["score"] == 0.95
+        assert second["path"] != first["path"]
+    assert spied.asked
 
 
 def test_one_that_never_comes_is_given_up_when_its_job_has_ended(tmp_path, spied):

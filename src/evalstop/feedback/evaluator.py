@@ -209,6 +209,7 @@ class Evaluator:
         environment = {**self._environment, "EVALSTOP_EVAL_SEED": str(candidate.repeat)}
         if devices:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+            environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order that NVML counts in
         kept.tries += 1
         try:
             with (out / "stdout").open("wb") as stdout, (out / "log").open("wb") as log:

@@ -176,7 +176,9 @@ class Custodian:
         record = self._controller.ledger.jobs.get(job)
         if record is None:
             return
-        taken = [self._take_url(job, record, url) for url in self._urls.wanted(job)]
+        taken: list[bool | None] = [
+            self._take_url(job, record, url) for url in self._urls.wanted(job)
+        ]
         if folder is not None:
             taken += [self._take(job, record, found) for found in self._place.find(folder)]
         if any(taken) or job in self._to_tidy:
@@ -220,8 +222,9 @@ class Custodian:
         if record is None:
             return
         for step, url in (named or {}).items():
-            if not self._urls.is_kept(job, url):
-                self._urls.note(job, url, Wanted(step, attempts.get(step, 0)))
+            attempt = attempts.get(step, 0)
+            if not self._urls.is_kept(job, url, attempt):
+                self._urls.note(job, url, Wanted(step, attempt))
         if not self._in_objects(job):
             self._secure(job, record, attempts)
         else:
@@ -261,8 +264,7 @@ class Custodian:
         if wanted is None:
             return False
         found = Found(step=wanted.step, name=url, path=url)
-        self._take(job, record, found, attempt=wanted.attempt)
-        kept = record.saved.get(wanted.step) == url
+        kept = self._take(job, record, found, attempt=wanted.attempt) is not None
         if kept:
             self._to_tidy.add(job)
             self._urls.done(job, url, kept=True)
@@ -282,8 +284,11 @@ class Custodian:
 
     def _take(
         self, job: str, record: JobRecord, found: Found, *, attempt: int | None = None
-    ) -> bool:
-        """Take one checkpoint, if it is new and whole; with an attempt it need not settle."""
+    ) -> bool | None:
+        """Take one checkpoint, if it is new and whole; with an attempt it need not settle.
+
+        Returns whether it was new, None where it is not in custody: torn, unsettled, no answer.
+        """
         with self.taking(job):
             known = self._known.setdefault(job, {})
             # Taken since the last report, before it was heard of a new attempt: it is of that.
@@ -294,14 +299,14 @@ class Custodian:
                 if seen and (attempt is None or self._is_pinned(job, found)):
                     return False
                 if attempt is None and not self._settled(job, found, state):
-                    return False
+                    return None
                 run = max(0, record.newest[0]) if attempt is None else attempt
                 if known.get(found.name) == state and not fresh:  # let go, and now scored
                     run = min(run, self._attempts[job, found.name])
                 pin = self._store.pin(job, found.step, found.path, attempt=run, scored=not fresh)
             except (TornCheckpointError, CustodyError, OSError) as error:
                 self._refused[job] = str(error)
-                return False
+                return None
             self._refused.pop(job, None)
             known[found.name] = state
             self._attempts[job, found.name] = pin.attempt
@@ -350,7 +355,7 @@ class Custodian:
     def _let_go(self, job: str, record: JobRecord) -> None:
         pins = list(self._store.pins(job))
         keys = {(pin.attempt, pin.step) for pin in pins}
-        given = scored_pins(pins, record.scored)
+        given = scored_pins(pins, self._urls.without_waiting(job, record.scored))
         always = set()
         for epoch, best in record.bests.items():  # also of earlier eval epochs
             of_epoch = scored_pins(pins, record.scores_of[epoch])
@@ -380,9 +385,9 @@ class Custodian:
         """Return whether a URL is one that custody looks after for a job."""
         return not self._urls.why_not(record, url)
 
-    def is_kept(self, job: str, url: str) -> bool:
-        """Return whether a URL that may be touched is known to be in custody."""
-        return self._urls.is_kept(job, url)
+    def is_kept(self, job: str, url: str, attempt: int) -> bool:
+        """Return whether what an attempt wrote at a URL is known to be in custody."""
+        return self._urls.is_kept(job, url, attempt)
 
     def doubts(self, record: JobRecord) -> list[str]:
         """Return what of a job's checkpoints is not verified, and why, in sentences."""

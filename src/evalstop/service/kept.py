@@ -70,7 +70,7 @@ class Kept:
     def _best_saved(self, job: str, record: JobRecord) -> tuple[tuple[int, int], str] | None:
         """Return (attempt, step) of the best score that has a whole checkpoint, and its path."""
         pins = list(self._store.pins(job))
-        given = scored_pins(pins, record.scored)
+        given = scored_pins(pins, self._urls.without_waiting(job, record.scored))
         by_key = {(pin.attempt, pin.step): pin for pin in pins}
         for key in sorted(given, key=lambda key: (-record.scored[given[key]], key[1], key[0])):
             if self._whole(by_key[key]):

@@ -7,7 +7,8 @@ in custody or gone: a store that is down, or a restart, delays a pin and loses n
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec import Struct
 from evalstop.custody import Allowed, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from evalstop.ports import SnapshotStore
     from evalstop.service.ledger import JobRecord
@@ -24,6 +25,10 @@ __all__ = ["NamedUrls", "Wanted"]
 
 KIND = "checkpoint-urls"
 """Kind of the documents that name the URLs of a job, one document a job."""
+
+_REMEMBERED = 100
+
+K = TypeVar("K", bound=tuple[int, int])
 
 
 class Wanted(Struct, frozen=True):
@@ -46,7 +51,7 @@ class NamedUrls:
         self._allowed = allowed or Allowed()
         self._lock = threading.Lock()
         self._wanted: dict[str, dict[str, Wanted]] = {}
-        self._kept: dict[str, set[str]] = {}
+        self._kept: dict[str, deque[tuple[str, int]]] = {}
         for job, data in documents.documents(KIND):
             self._wanted[job] = msgspec.json.decode(data, type=dict[str, Wanted])
 
@@ -68,9 +73,20 @@ class NamedUrls:
         with self._lock:
             return dict(self._wanted.get(job, {}))
 
-    def is_kept(self, job: str, url: str) -> bool:
-        """Return whether a URL was seen to be in custody, since this process began."""
-        return url in self._kept.get(job, ())
+    def without_waiting(self, job: str, scored: Mapping[K, float]) -> dict[K, float]:
+        """Return the scores by (attempt, step) but those whose own checkpoint is not there yet.
+
+        They are not of the one that an earlier attempt left at their step.
+        """
+        waiting = {(one.attempt, one.step) for one in self.wanted(job).values()}
+        return {key: score for key, score in scored.items() if key not in waiting}
+
+    def is_kept(self, job: str, url: str, attempt: int) -> bool:
+        """Return whether what an attempt wrote at a URL was taken into custody a while ago.
+
+        Only the newest few are remembered: to take one again costs time and changes nothing.
+        """
+        return (url, attempt) in self._kept.get(job, ())
 
     def open(self, job: str) -> None:
         """Remember that a job has its checkpoints under a URL that may be touched."""
@@ -82,8 +98,10 @@ class NamedUrls:
 
     def done(self, job: str, url: str, *, kept: bool) -> None:
         """Forget a URL: it is in custody, or there is nothing to keep."""
-        if kept:
-            self._kept.setdefault(job, set()).add(url)
+        wanted = self.wanted(job).get(url)
+        if kept and wanted is not None:
+            newest = self._kept.setdefault(job, deque(maxlen=_REMEMBERED))
+            newest.append((url, wanted.attempt))
         self._change(job, lambda urls: urls.pop(url, None))
 
     def _change(self, job: str, change: Callable[[dict[str, Wanted]], object]) -> None:

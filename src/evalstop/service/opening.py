@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from evalstop.backends.command import CommandBackend, CommandTemplate
 from evalstop.backends.local import LocalBackend
-from evalstop.backends.local.nvml import gpu_names, memory_in_use_mib
+from evalstop.backends.local.nvml import gpu_names, memory_in_use_mib, why_none
 from evalstop.backends.ray import RayBackend
 from evalstop.backends.slurm import SlurmBackend, SlurmClient, Tenants
 from evalstop.config.object_store import allowed_of, check_object_store, open_objects
@@ -138,8 +138,8 @@ def open_backend(settings: Settings, folder: Path) -> Backend:
             devices = gpu_names() if slots is None else tuple(map(str, range(slots)))
             if not devices:
                 message = (
-                    "this machine has no GPU that NVML shows: set cluster.slots to the number of "
-                    "jobs that may run side by side"
+                    f"this machine has no GPU that NVML shows ({why_none()}): set cluster.slots "
+                    "to the number of jobs that may run side by side"
                 )
                 raise InputError(message)
             return LocalBackend(

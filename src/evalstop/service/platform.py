@@ -238,10 +238,11 @@ class Platform:
             and custodian.may_touch(record, report.checkpoint)
         }
         custodian.secure(job, attempts, named)
-        waiting = {url for url in named.values() if not custodian.is_kept(job, url)}
+        looked_after = set(named.values())
         return [
             msgspec.structs.replace(report, checkpoint=None)
-            if report.checkpoint in waiting
+            if report.checkpoint in looked_after
+            and not custodian.is_kept(job, report.checkpoint, report.attempt)
             else report
             for report in reports
         ]

@@ -78,8 +78,8 @@ def again_after(failures: int, *, every_s: float) -> float:
     """Return the seconds to pause after so many failures in a row.
 
     Example:
-        >>> [again_after(failures, every_s=2.0) for failures in (1, 2, 3, 4, 5, 6)]
-        [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
+        >>> again_after(1, every_s=2.0), again_after(4, every_s=2.0), again_after(9, every_s=2.0)
+        (0.5, 4.0, 10.0)
     """
     first = min(_FIRST_PAUSE_S, every_s)
     return min(_LONGEST_PAUSE_S, first * 2.0 ** min(failures - 1, 32))

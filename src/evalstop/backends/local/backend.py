@@ -180,6 +180,7 @@ class LocalBackend:
                     supervisor.TOKEN: token,
                     "EVALSTOP_DEVICES": names,
                     "CUDA_VISIBLE_DEVICES": names,
+                    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order that NVML counts in
                 },
                 launch=msgspec.to_builtins(order.launch),
                 written_at=boot_seconds(),
