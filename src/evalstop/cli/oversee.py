@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from evalstop.cli.jobs import job_row
 from evalstop.cli.output import number, print_table, tell, write_json
 from evalstop.cli.remote import DEFAULT_DIR, DEFAULT_URL, Dir, Json, Remote, Url
-from evalstop.core.errors import EvalStopError
+from evalstop.core.errors import EvalStopError, InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -142,6 +143,8 @@ def _server(remote: Remote) -> str:
     return f"answers; {gpus['free']} of {gpus['total']} GPUs free, no troubles"
 
 
+_STATE = 4
+_WIDEST_BAR = 64
 _NEWEST = "/jobs?limit=100&series=true"
 
 
@@ -170,7 +173,12 @@ def watch(
     with Live(_picture(remote), console=console(), screen=False) as live:
         while True:
             time.sleep(every_s)
-            live.update(_picture(remote))
+            try:
+                live.update(_picture(remote))
+            except InputError:
+                raise  # it answers, and refuses: a token that was revoked, say
+            except EvalStopError as error:  # it may be restarting
+                live.update(f"{error}\nlooking again every {every_s:g} s", refresh=True)
 
 
 def _picture(remote: Remote) -> RenderableType:
@@ -186,9 +194,10 @@ def cluster_picture(cluster: dict[str, Any], jobs: list[dict[str, Any]]) -> list
 
     gpus = cluster["gpus"]
     bar = Text("GPUs ")
+    scale = min(1.0, _WIDEST_BAR / max(1, gpus["total"]))
     for phase, count in gpus["held"].items():
-        bar.append("█" * count, style=_STYLES.get(phase, ""))
-    bar.append("·" * max(0, gpus["free"]))
+        bar.append("█" * math.ceil(scale * count), style=_STYLES.get(phase, ""))
+    bar.append("·" * int(scale * max(0, gpus["free"])))
     bar.append(f"  {gpus['free']} of {gpus['total']} free")
     if gpus["quarantined"]:
         bar.append(f", {len(gpus['quarantined'])} in quarantine", style="red")
@@ -208,9 +217,10 @@ def cluster_picture(cluster: dict[str, Any], jobs: list[dict[str, Any]]) -> list
         table.add_column(name)
     for job in sorted(jobs, key=lambda job: (job["outcome"] is not None, job["id"])):
         cells = job_row(job)
-        style = _STYLES.get(job["outcome"] or job["phase"], "")
-        cells[4] = f"[{style}]{cells[4]}[/]" if style else cells[4]
-        table.add_row(*cells, sparkline([p["score"] for p in job.get("series", [])]))
+        # Text, not str: a tenant may be called "[red]".
+        shown = [Text(cell) for cell in cells]
+        shown[_STATE].stylize(_STYLES.get(job["outcome"] or job["phase"], ""))
+        table.add_row(*shown, sparkline([p["score"] for p in job.get("series", [])]))
     return [bar, table]
 
 

@@ -152,10 +152,13 @@ def _jobs(platform: Platform, gate: Gate) -> APIRouter:
         principal = gate.admit(request, Right.READ)
         own = principal.tenant or tenant
         found = await asyncio.to_thread(
-            platform.jobs, tenant=own, phase=phase, limit=limit, series=series
+            platform.jobs,
+            tenant=own,
+            job=principal.job or None,
+            phase=phase,
+            limit=limit,
+            series=series,
         )
-        if principal.job:
-            found = [job for job in found if job["id"] == principal.job]
         return _json({"jobs": found})
 
     @router.get("/jobs/{job}")

@@ -196,6 +196,7 @@ class Platform:
         self,
         *,
         tenant: str | None = None,
+        job: str | None = None,
         phase: str | None = None,
         limit: int = 1000,
         series: bool = False,
@@ -205,6 +206,8 @@ class Platform:
         shown: list[dict[str, Any]] = []
         for record in reversed(list(self.controller.ledger.jobs.values())):
             if tenant is not None and record.spec.tenant != tenant:
+                continue
+            if job is not None and record.spec.id != job:
                 continue
             watch = self.parts.watches.get(record.spec.id)
             one = job_view(record, watch, now=now, series=series)
