@@ -1,10 +1,9 @@
 """Make the threshold table of `scan` by simulation: flat curves, the worst healthy case.
 
 For each rate alpha and each evaluation n of the table, from left to right, the threshold is the
-lowest one that keeps the share of curves stopped by n at alpha * s(n) with independent noise and,
-with noise of autocorrelation 0.3, at 4.2 alpha * s(n) where the error is known and 3.8 where it is
-not. Between the points of the table the thresholds are those that
-`evalstop.detectors.thresholds` interpolates.
+lowest one that keeps the share of curves stopped by n at alpha * s(n) with independent noise and
+at 4.2 alpha * s(n) with noise of autocorrelation 0.3. Between the points of the table the
+thresholds are those that `evalstop.detectors.thresholds` interpolates.
 
     python tools/calibrate_scan.py --out src/evalstop/detectors/threshold_table.py
 """
@@ -30,9 +29,8 @@ Array = NDArray[np.float64]
 COUNTS = (3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 65, 80, 100, 140, 200)
 ALPHAS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 RHO = 0.3
-RHO_FACTOR = {True: 4.2, False: 3.8}
-"""Alpha may be exceeded by this factor at autocorrelation `RHO` (R01: 1 % and 5 %; a margin), with
-a known error and without: there collapses (R19) take 0.1 points of alpha 1 %, 0.3 at `RHO`."""
+RHO_FACTOR = 4.2
+"""Alpha may be exceeded by this factor at autocorrelation `RHO` (R01: 1 % and 5 %; a margin)."""
 LOOSEST_RHO = 0.5
 """But not by so much that more than this share is stopped."""
 
@@ -128,7 +126,7 @@ def table(runs: int, seed: int, *, known: bool) -> list[list[float]]:
     correlated = paths(runs // 2, COUNTS[-1], seed, RHO, known=known)
     rows = []
     for alpha in ALPHAS:
-        loose = max(alpha, min(RHO_FACTOR[known] * alpha, LOOSEST_RHO))
+        loose = max(alpha, min(RHO_FACTOR * alpha, LOOSEST_RHO))
         fronts = [
             Front(independent, lambda n, a=alpha: a * share_spent(n)),
             Front(correlated, lambda n, a=loose: a * share_spent(n)),
