@@ -136,6 +136,22 @@ def test_what_is_no_finite_number_is_not_reported(command, platform, job, option
     assert f"{option} must be a finite number" in told
 
 
+def test_tokens_from_the_command_line(command, platform, job, monkeypatch):
+    platform.submit(job, tenant="blue")
+    code, made, _ = command("token", "make", "bo", "--tenant", "blue")
+    assert (code, made["scope"], made["tenant"]) == (0, "tenant", "blue")
+    code, listed, _ = command("token", "list")
+    assert (code, made["id"] in {one["id"] for one in listed["tokens"]}) == (0, True)
+    with monkeypatch.context() as patched:
+        patched.setenv("EVALSTOP_TOKEN", made["token"])
+        assert command("jobs")[0] == 0
+        assert command("stop", job)[0] == 2
+        assert command("token", "list")[0] == 2
+    assert command("token", "revoke", made["id"])[0] == 0
+    assert command("token", "revoke", made["id"])[0] == 2
+    assert command("token", "make", "bo")[0] == 2
+
+
 NOBODY = ["best", "explain", "stop", "approve", "snooze", "undo"]
 
 

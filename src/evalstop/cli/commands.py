@@ -62,6 +62,7 @@ COMMANDS: dict[str, Entry] = {
     "explain": Entry("evalstop.cli.jobs:explain", "Why was this job stopped?", _RUN),
     "best": Entry("evalstop.cli.jobs:best", "Print the path of the best checkpoint.", _RUN),
     "savings": Entry("evalstop.cli.oversee:savings", "What was saved, by tenant.", _RUN),
+    "token": Entry("evalstop.cli.token:app", "Who may do what: make and revoke tokens.", _RUN),
     "doctor": Entry("evalstop.cli.oversee:doctor", "Check everything; say what to fix.", _RUN),
     "stop": Entry("evalstop.cli.orders:stop", "Stop a job now.", _ORDER),
     "approve": Entry("evalstop.cli.orders:approve", "Let an announced stop happen now.", _ORDER),

@@ -94,6 +94,10 @@ class Remote:
         """Send JSON to ``path`` and return the JSON that comes back."""
         return json.loads(self.call("POST", path, body))
 
+    def delete(self, path: str) -> Any:  # noqa: ANN401 -- JSON
+        """Have what is at ``path`` deleted and return the JSON that comes back."""
+        return json.loads(self.call("DELETE", path))
+
 
 def job_path(job: str, rest: str = "") -> str:
     """Return the path of a job, or of what is below it."""

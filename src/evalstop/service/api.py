@@ -32,6 +32,7 @@ from evalstop.service.controller import BusyError
 from evalstop.service.event_stream import event_stream
 from evalstop.service.platform import ConflictError, Platform, UnknownJobError
 from evalstop.service.requests import Submission
+from evalstop.service.token_routes import token_routes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -59,6 +60,7 @@ def create_app(platform: Platform, tokens: Tokens) -> FastAPI:
     app.include_router(_reports(platform, gate), prefix="/api/v1")
     app.include_router(_orders(platform, gate), prefix="/api/v1")
     app.include_router(_cluster(platform, gate), prefix="/api/v1")
+    app.include_router(token_routes(platform, gate, tokens), prefix="/api/v1")
     for error, status in _STATUS.items():
         app.add_exception_handler(error, _answer_with(status))
     app.add_exception_handler(RequestValidationError, _unfit)

@@ -23,6 +23,7 @@ __all__ = ["Principal", "Scope", "Tokens"]
 _TOKEN = "token"  # noqa: S105 -- a kind of document
 _SECRET = "secret"  # noqa: S105 -- a kind of document
 _BYTES = 32
+_ID_DIGITS = 12
 
 
 class Scope(StrEnum):
@@ -79,10 +80,21 @@ class Tokens:
         """Make a token worthless."""
         self._documents.delete(_TOKEN, _hash(token))
 
+    @staticmethod
+    def id_of(token: str) -> str:
+        """Return the first digits of a token's hash, by which people tell tokens apart."""
+        return _hash(token)[:_ID_DIGITS]
+
+    def revoke_id(self, id_: str) -> None:
+        """Make the token of this id worthless, if there is one."""
+        for key, _ in list(self._documents.documents(_TOKEN)):
+            if key[:_ID_DIGITS] == id_:
+                self._documents.delete(_TOKEN, key)
+
     def principals(self) -> list[tuple[str, Principal]]:
-        """Return (first digits of the hash, principal) of every stored token."""
+        """Return (id, principal) of every stored token."""
         return [
-            (key[:12], msgspec.json.decode(data, type=Principal))
+            (key[:_ID_DIGITS], msgspec.json.decode(data, type=Principal))
             for key, data in self._documents.documents(_TOKEN)
         ]
 

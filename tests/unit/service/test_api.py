@@ -298,6 +298,74 @@ def test_each_scope_may_do_its_part_only(client):
     assert forged.get("/jobs/a").status_code == 401
 
 
+def test_an_admin_makes_lists_and_revokes_tokens(client):
+    client.submit("a", tenant="blue")
+    client.submit("b", tenant="red")
+    made = client.post("/tokens", {"name": "bo", "scope": "tenant", "tenant": "blue"})
+    assert made.status_code == 201
+    told = made.json()
+    assert told.keys() == {"token", "id", "name", "scope", "tenant"}
+    blue = Client(client.running, client.http, told["token"])
+    assert [job["id"] for job in blue.get("/jobs").json()["jobs"]] == ["a"]
+    assert blue.get("/jobs/b").status_code == 404
+    duty = client.post("/tokens", {"name": "di", "scope": "operator"}).json()
+    operator = Client(client.running, client.http, duty["token"])
+    assert operator.post("/freeze").status_code == 200
+    for other in (blue, operator, client.be_job("a")):
+        assert other.get("/tokens").status_code == 403
+        assert other.post("/tokens", {"name": "x", "scope": "admin"}).status_code == 403
+        path = f"/api/v1/tokens/{duty['id']}"
+        assert other.http.delete(path, headers=other.headers).status_code == 403
+    listed = client.get("/tokens").json()["tokens"]
+    assert {one["name"] for one in listed} >= {"ada", "bo", "di"}
+    assert told["token"] not in client.get("/tokens").text
+    path = f"/api/v1/tokens/{told['id']}"
+    assert client.http.delete(path, headers=client.headers).json() == {"revoked": told["id"]}
+    assert blue.get("/jobs").status_code == 401
+    assert client.http.delete(path, headers=client.headers).status_code == 422
+    notes = [
+        entry.event.note
+        for entry in client.running.platform.parts.store.read()
+        if getattr(entry.event, "command", "") == "token"
+    ]
+    assert notes == [
+        f"made {told['id']} for bo (tenant blue)",
+        f"made {duty['id']} for di (operator)",
+        f"revoked {told['id']} of bo (tenant blue)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "x", "scope": "tenant"},
+        {"name": "x", "scope": "tenant", "tenant": ""},
+        {"name": "x", "scope": "operator", "tenant": "blue"},
+        {"name": "x", "scope": "admin", "tenant": "blue"},
+        {"name": "", "scope": "operator"},
+        {"name": "x", "scope": "job"},
+        {"name": "x", "scope": "root"},
+        {"scope": "operator"},
+    ],
+)
+def test_a_token_that_would_stand_for_too_much_or_nobody_is_refused(shared, body):
+    before = shared.get("/tokens").json()
+    assert shared.post("/tokens", body).status_code == 422
+    assert shared.get("/tokens").json() == before
+
+
+def test_the_last_admin_cannot_be_locked_out(client):
+    listed = client.get("/tokens").json()["tokens"]
+    admins = [one["id"] for one in listed if one["scope"] == "admin"]
+    answers = [
+        client.http.delete(f"/api/v1/tokens/{one}", headers=client.headers).status_code
+        for one in sorted(admins, key=lambda one: one == client.running.tokens.id_of(
+            client.headers["Authorization"].removeprefix("Bearer ")))
+    ]  # fmt: skip
+    assert answers == [200] * (len(admins) - 1) + [409]
+    assert client.get("/tokens").status_code == 200
+
+
 def test_tokens_are_hashed_at_rest(client, tmp_path):
     token = client.headers["Authorization"].split()[1]
     content = b"".join(path.read_bytes() for path in tmp_path.glob("evalstop.sqlite*"))
