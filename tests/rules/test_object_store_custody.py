@@ -196,6 +196,22 @@ def test_a_store_that_is_down_delays_the_pin_and_the_stop_and_nothing_else(tmp_p
         assert platform.get("/jobs/a")["stop"]["best_checkpoint"] == urls[1]
 
 
+def test_a_fault_in_custody_stops_neither_reports_nor_stops(tmp_path, spied, monkeypatch):
+    def broken(_place, _address):
+        message = "a fault of ours"
+        raise ZeroDivisionError(message)
+
+    monkeypatch.setattr("evalstop.custody.places.ObjectPlace.state", broken)
+    with platform_in(tmp_path / "state", settings(tmp_path)) as platform:
+        platform.submit("a")
+        platform.until("a", "running")
+        for step, score in enumerate((0.5, 0.9, 0.8, 0.7), start=1):
+            platform.report("a", score, first=step, checkpoint=saved(tmp_path, step)[0])
+        assert any("a fault of ours" in one for one in platform.get("/troubles")["troubles"])
+        platform.until("a", "stopped_by_policy")
+    assert spied.asked == []
+
+
 def test_what_was_not_in_custody_before_a_restart_is_afterwards(tmp_path, spied):
     config = settings(tmp_path)
     url, path = saved(tmp_path, 1)

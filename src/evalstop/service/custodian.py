@@ -33,7 +33,6 @@ __all__ = ["Custodian"]
 _log = logging.getLogger(__name__)
 
 _ANSWER_S = 30.0
-_LOOKS_AT_WHAT_IS_GONE = 3
 
 
 class Custodian:
@@ -75,7 +74,7 @@ class Custodian:
         self._wait_s = wait_s
         self._next_url_round = 0.0
         self._to_tidy: set[str] = set()
-        self._gone: dict[tuple[str, str], int] = {}
+        self._is_torn: dict[tuple[str, str], bool] = {}
         self._documents = documents
         self._every_s = every_s
         self._settle_s = settle_s
@@ -161,11 +160,16 @@ class Custodian:
         return is_url(self.folder_of(job) or "") or self._urls.has(job)
 
     def _look_safely(self, job: str) -> None:
+        self._safely(job, lambda: self.look(job))
+
+    def _safely(self, job: str, act: Callable[[], None]) -> None:
+        """Do something for a job; whatever it raises, other jobs, reports and stops go on (R30)."""
         try:
-            self.look(job)
-        except (EvalStopError, OSError) as error:
-            self._refused[job] = str(error)
-            _log.warning("custody of %s: %s", job, error)
+            act()
+        except Exception as error:  # noqa: BLE001 -- as said
+            known = isinstance(error, EvalStopError | OSError)
+            self._refused[job] = str(error) if known else f"{type(error).__name__}: {error}"
+            _log.warning("custody of %s: %s", job, self._refused[job], exc_info=not known)
 
     # -- one look
 
@@ -228,7 +232,9 @@ class Custodian:
         if not self._in_objects(job):
             self._secure(job, record, attempts)
         else:
-            self._wait_for(job, lambda: self._secure_safely(job, record, attempts))
+            self._wait_for(
+                job, lambda: self._safely(job, lambda: self._secure(job, record, attempts))
+            )
 
     def settle(self, job: str) -> None:
         """Wait, within bounds, for the pins of a job in an object store; before it is stopped."""
@@ -238,12 +244,6 @@ class Custodian:
     def _wait_for(self, job: str, act: Callable[[], None]) -> None:
         with suppress(FutureTimeoutError, CancelledError):
             self._lanes.submit(job, act).result(timeout=self._wait_s)
-
-    def _secure_safely(self, job: str, record: JobRecord, attempts: Mapping[int, int]) -> None:
-        try:
-            self._secure(job, record, attempts)
-        except (EvalStopError, OSError) as error:
-            self._refused[job] = str(error)
 
     def _secure(self, job: str, record: JobRecord, attempts: Mapping[int, int]) -> None:
         for url, wanted in self._urls.wanted(job).items():
@@ -268,19 +268,9 @@ class Custodian:
         if kept:
             self._to_tidy.add(job)
             self._urls.done(job, url, kept=True)
-        elif record.outcome is not None and self._is_gone(job, url):
-            self._urls.done(job, url, kept=False)
+        elif record.outcome is not None:
+            self._urls.missed(job, url, torn=self._is_torn.pop((job, url), False))
         return kept
-
-    def _is_gone(self, job: str, url: str) -> bool:
-        """Whether an ended job's checkpoint was looked for often enough, and is none."""
-        try:
-            self._place.inspect(url)
-        except TornCheckpointError:
-            self._gone[job, url] = self._gone.get((job, url), 0) + 1
-        except CustodyError:
-            return False
-        return self._gone.get((job, url), 0) >= _LOOKS_AT_WHAT_IS_GONE
 
     def _take(
         self, job: str, record: JobRecord, found: Found, *, attempt: int | None = None
@@ -306,6 +296,8 @@ class Custodian:
                 pin = self._store.pin(job, found.step, found.path, attempt=run, scored=not fresh)
             except (TornCheckpointError, CustodyError, OSError) as error:
                 self._refused[job] = str(error)
+                if is_url(found.name):
+                    self._is_torn[job, found.name] = isinstance(error, TornCheckpointError)
                 return None
             self._refused.pop(job, None)
             known[found.name] = state

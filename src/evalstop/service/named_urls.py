@@ -27,6 +27,7 @@ KIND = "checkpoint-urls"
 """Kind of the documents that name the URLs of a job, one document a job."""
 
 _REMEMBERED = 100
+_LOOKS_AT_WHAT_IS_GONE = 3
 
 K = TypeVar("K", bound=tuple[int, int])
 
@@ -51,6 +52,7 @@ class NamedUrls:
         self._allowed = allowed or Allowed()
         self._lock = threading.Lock()
         self._wanted: dict[str, dict[str, Wanted]] = {}
+        self._missed: dict[tuple[str, str], int] = {}
         self._kept: dict[str, deque[tuple[str, int]]] = {}
         for job, data in documents.documents(KIND):
             self._wanted[job] = msgspec.json.decode(data, type=dict[str, Wanted])
@@ -103,6 +105,13 @@ class NamedUrls:
             newest = self._kept.setdefault(job, deque(maxlen=_REMEMBERED))
             newest.append((url, wanted.attempt))
         self._change(job, lambda urls: urls.pop(url, None))
+
+    def missed(self, job: str, url: str, *, torn: bool) -> None:
+        """Hear that an ended job's checkpoint was looked for: one that stays torn is given up."""
+        count = self._missed[job, url] = self._missed.get((job, url), 0) + torn
+        if count >= _LOOKS_AT_WHAT_IS_GONE:
+            del self._missed[job, url]
+            self.done(job, url, kept=False)
 
     def _change(self, job: str, change: Callable[[dict[str, Wanted]], object]) -> None:
         with self._lock:

@@ -103,7 +103,11 @@ class Evalstop:
             [sys.executable, "-m", "evalstop", "up", "--port", str(self.port)],
             cwd=self.folder, env=self.environment, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        self.until(lambda: self.run("jobs", check=False).returncode == 0)
+        self.until(self.answers)
+
+    def answers(self):
+        assert self.server.poll() is None, "evalstop up has ended"
+        return self.run("jobs", check=False).returncode == 0
 
     def kill(self):
         if self.server is not None:
