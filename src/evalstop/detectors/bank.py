@@ -55,6 +55,7 @@ class Bank(Struct, frozen=True, kw_only=True):
         echoes: twice the sums of products at lags 1, 2 and 3, (K, 3).
         gain: half the shrinkage of z^2, (K,).
         offset: log weight plus log normaliser, (K,).
+        weights: its exponential, (K,).
     """
 
     span: int
@@ -63,6 +64,7 @@ class Bank(Struct, frozen=True, kw_only=True):
     echoes: NDArray[np.float64]
     gain: NDArray[np.float64]
     offset: NDArray[np.float64]
+    weights: NDArray[np.float64]
 
     def mixed(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return log sum_k exp(offset_k + max(answers_k, 0)^2), overwriting ``answers``.
@@ -72,11 +74,11 @@ class Bank(Struct, frozen=True, kw_only=True):
         Args:
             answers: (runs, K), or (K,) for one run.
         """
-        np.clip(answers, 0.0, _CAP, out=answers)
-        np.square(answers, out=answers)
-        answers += self.offset
+        np.maximum(answers, 0.0, out=answers)
+        np.minimum(answers, _CAP, out=answers)
+        np.multiply(answers, answers, out=answers)
         np.exp(answers, out=answers)
-        logs: NDArray[np.float64] = np.log(answers.sum(axis=-1))
+        logs: NDArray[np.float64] = np.log(answers @ self.weights)
         return logs
 
     def mixed_one(self, answers: NDArray[np.float64]) -> float:
@@ -155,4 +157,5 @@ def _bank(span: int) -> Bank:
         * np.stack([(units[:, lag:] * units[:, :-lag]).sum(axis=1) for lag in (1, 2, 3)], axis=1),
         gain=gain,
         offset=np.log(prior / prior.sum()) + 0.5 * np.log1p(-shrinkage),
+        weights=prior / prior.sum() * np.sqrt(1.0 - shrinkage),
     )

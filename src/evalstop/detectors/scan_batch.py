@@ -63,6 +63,8 @@ def _block(scores: Array, variances: Array | None, first: int) -> Array:
         noise = _excess(scores, so_far)
     correlations = _correlations(scores, so_far)
     steady = variances is not None and bool((variances == variances[:, :1]).all())
+    # Filters add up to nothing, so any level will do that keeps the sums exact.
+    centred = scores - scores[:, :1]
     for count in range(first, evals + 1):
         bank = bank_at(count)
         window = slice(count - bank.span, count)
@@ -73,8 +75,8 @@ def _block(scores: Array, variances: Array | None, first: int) -> Array:
             variance = variances[:, 0] * factor
         else:
             variance = factor
-        scaled = (scores[:, window] - scores[:, count - 1 : count]) / np.sqrt(variance)[:, None]
-        answers = scaled @ bank.filters.T
+        answers = centred[:, window] @ bank.filters.T
+        answers *= (1.0 / np.sqrt(variance))[:, None]
         if variances is not None and not steady:
             answers /= np.sqrt(variances[:, window] @ bank.squares.T)
         correlated = rho > 0.0
