@@ -179,8 +179,9 @@ class Backlogged(Workload, frozen=True, kw_only=True, eq=False):
     events: list[int]
     simulators: list[Simulator]
 
-    def __iter__(self) -> Iterator[SimJob]:
-        for index, job in enumerate(super().__iter__()):
+    def reported(self) -> Iterator[SimJob]:
+        """Yield the jobs, and note when the backlog is through and when all are."""
+        for index, job in enumerate(super().reported()):
             if index == self.backlog:
                 self.mark()
             yield job

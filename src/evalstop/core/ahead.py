@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from evalstop.core.points import EvalPoint, Verdict
+from evalstop.core.points import NOT_FINITE, EvalPoint, Verdict
 
 if TYPE_CHECKING:
     from evalstop.core.detector import Detector
@@ -34,7 +34,7 @@ class Ahead(Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         steps: training step of each.
-        scores: score of each, `evalstop.core.points.NOT_FINITE` for none.
+        scores: score of each, no finite number for none.
         stderrs: standard error of each; None where none is known.
         proxies: training reward of each; None where none is known.
     """
@@ -50,15 +50,16 @@ class Ahead(Struct, frozen=True, kw_only=True, gc=False):
 
     def point(self, index: int) -> EvalPoint:
         """Return one evaluation."""
+        score = self.scores[index]
         return EvalPoint(
             step=self.steps[index],
-            score=self.scores[index],
+            score=score if score - score == 0.0 else NOT_FINITE,
             stderr=None if self.stderrs is None else self.stderrs[index],
             proxy=None if self.proxies is None else self.proxies[index],
         )
 
     def points(self, start: int, stop: int) -> list[EvalPoint]:
-        """Return the evaluations from ``start`` up to and without ``stop``."""
+        """Return the evaluations from ``start`` up to and without ``stop``; they are in line."""
         if self.proxies is not None:
             return [self.point(index) for index in range(start, stop)]
         steps, scores = self.steps[start:stop], self.scores[start:stop]

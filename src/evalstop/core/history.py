@@ -33,9 +33,8 @@ from evalstop.core.series import (
     identity,
     last_epoch,
     pool,
-    smaller,
-    smaller_each,
     trailing_nonfinite,
+    with_repeat,
 )
 
 if TYPE_CHECKING:
@@ -125,6 +124,14 @@ class History(Generic[S]):
         if self._folded < len(self._series):
             self._catch_up()
         return self._verdict
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether the verdict is an alarm; asked this, nothing is folded."""
+        foreseen = self._foreseen
+        if self._folded < len(self._series) or (foreseen and foreseen.told > foreseen.first):
+            return False  # it was quiet, and is not folded yet
+        return self._verdict.alarm
 
     @property
     def detector(self) -> Detector[S]:
@@ -349,21 +356,11 @@ class History(Generic[S]):
         return self.verdict
 
     def _add_repeat(self, itself: Identity, repeat: EvalPoint) -> Verdict:
-        """Take from a repeat what the first report did not say; it never counts again.
-
-        Of two names or values the smaller is kept, so that the order of arrival plays no part.
-        """
+        """Take from a repeat what the first report did not say; it never counts again."""
         index = next(i for i, known in enumerate(self._reports) if identity(known) == itself)
         known = self._reports[index]
-        merged = msgspec.structs.replace(
-            known,
-            checkpoint=smaller(known.checkpoint, repeat.checkpoint),
-            proxy=smaller(known.proxy, repeat.proxy),
-            items=smaller(known.items, repeat.items),
-            signals=smaller_each(known.signals, repeat.signals),
-        )
-        said = (merged.checkpoint, merged.proxy, merged.items, merged.signals)
-        if said != (known.checkpoint, known.proxy, known.items, known.signals):
+        merged = with_repeat(known, repeat)
+        if merged is not known:
             self._reports[index] = merged
             self._refold()
         return self.verdict

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from evalstop.core.events import Event
     from evalstop.core.policy import Policy
 
-from evalstop.core.policy import foresee
+from evalstop.core.policy import foresight_of
 
 __all__ = ["Kernel"]
 
@@ -28,6 +28,7 @@ class Kernel:
     def __init__(self, state: ClusterState, policy: Policy) -> None:
         self.state = state
         self.policy = policy
+        self._foresee = foresight_of(policy)
         self._take_in = getattr(policy, "take_in", None)
 
     def handle(self, event: Event) -> Sequence[Action]:
@@ -53,7 +54,7 @@ class Kernel:
             ahead: its evaluations to come.
             start: the first of them that was not told.
         """
-        return foresee(self.policy, job, ahead, start, self.state.view)
+        return self._foresee(job, ahead, start, self.state.view)
 
     def hear_quiet(self, job: str, ahead: Ahead, start: int, stop: int, *, last_at: float) -> None:
         """Apply evaluations of a job that were foreseen to be answered with nothing.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from evalstop.core.actions import Action
     from evalstop.core.ahead import Ahead
     from evalstop.core.events import Event
     from evalstop.core.job import JobView
 
-__all__ = ["ClusterView", "FarSighted", "Policy", "PoolView", "foresee", "hears_evals"]
+__all__ = ["ClusterView", "FarSighted", "Policy", "PoolView", "foresight_of", "hears_evals"]
 
 
 class PoolView(Protocol):
@@ -110,15 +110,27 @@ class FarSighted(Policy, Protocol):
         ...
 
 
-def foresee(policy: Policy, job: str, ahead: Ahead, start: int, view: ClusterView) -> int:
-    """Return up to where a policy promises to answer nothing to evaluations ahead of a job.
+def foresight_of(policy: Policy) -> Callable[[str, Ahead, int, ClusterView], int]:
+    """Return how to ask up to where a policy will answer nothing to evaluations ahead of a job.
 
-    All of them where it hears none; none where it says nothing of the kind.
+    That is its own ``foresee``. Of one that has none it is all of them if it hears none, and none
+    otherwise.
     """
-    ask = getattr(policy, "foresee", None)
-    if ask is not None:
-        return int(ask(job, ahead, start, view))
-    return start if hears_evals(policy) else len(ahead)
+    own = getattr(policy, "foresee", None)
+    if own is not None:
+        foresee: Callable[[str, Ahead, int, ClusterView], int] = own
+        return foresee
+    return _nothing if hears_evals(policy) else _everything
+
+
+def _nothing(job: str, ahead: Ahead, start: int, view: ClusterView) -> int:
+    del job, ahead, view
+    return start
+
+
+def _everything(job: str, ahead: Ahead, start: int, view: ClusterView) -> int:
+    del job, start, view
+    return len(ahead.scores)
 
 
 def hears_evals(policy: Policy) -> bool:

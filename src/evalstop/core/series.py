@@ -24,9 +24,8 @@ __all__ = [
     "identity",
     "last_epoch",
     "pool",
-    "smaller",
-    "smaller_each",
     "trailing_nonfinite",
+    "with_repeat",
 ]
 
 _T = TypeVar("_T", str | None, float | None, "tuple[float, ...] | None")
@@ -50,14 +49,31 @@ def identity(point: EvalPoint) -> Identity:
     )
 
 
-def smaller(one: _T, other: _T) -> _T:
+def with_repeat(known: EvalPoint, repeat: EvalPoint) -> EvalPoint:
+    """Return a report with what its repeat says and it does not; itself if that is nothing.
+
+    Of two names or values the smaller is kept, so that the order of arrival plays no part.
+    """
+    merged = msgspec.structs.replace(
+        known,
+        checkpoint=_smaller(known.checkpoint, repeat.checkpoint),
+        proxy=_smaller(known.proxy, repeat.proxy),
+        items=_smaller(known.items, repeat.items),
+        signals=_smaller_each(known.signals, repeat.signals),
+    )
+    said = (merged.checkpoint, merged.proxy, merged.items, merged.signals)
+    same = said == (known.checkpoint, known.proxy, known.items, known.signals)
+    return known if same else merged
+
+
+def _smaller(one: _T, other: _T) -> _T:
     """Return the smaller of two values, either of which may be None (which says nothing)."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
 
 
-def smaller_each(one: Signals, other: Signals) -> Signals:
+def _smaller_each(one: Signals, other: Signals) -> Signals:
     """Return all named values of both, the smaller where both name one."""
     if not one or not other:
         return one or other

@@ -29,6 +29,9 @@ class ConsecutiveState(Struct, frozen=True, gc=False):
     best_step: int
 
 
+_START = ConsecutiveState(-math.inf, 0, -math.inf, -1)
+
+
 class ConsecutiveDecline(Struct, frozen=True, kw_only=True):
     """Alarm after ``k`` evaluations in a row, each below the one before it.
 
@@ -66,7 +69,7 @@ class ConsecutiveDecline(Struct, frozen=True, kw_only=True):
 
     def start(self) -> ConsecutiveState:
         """Return the state before the first evaluation."""
-        return ConsecutiveState(-math.inf, 0, -math.inf, -1)
+        return _START
 
     def step(self, state: ConsecutiveState, point: EvalPoint) -> tuple[ConsecutiveState, Verdict]:
         """Count one evaluation."""

@@ -25,7 +25,7 @@ from evalstop.core.events import (
 )
 from evalstop.core.history import History
 from evalstop.core.points import State, Verdict
-from evalstop.core.policy import foresee, hears_evals
+from evalstop.core.policy import foresight_of, hears_evals
 from evalstop.policies.rules import JobRule, NamedRule, Rule, Rules
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ class Watch:
     def verdict(self) -> Verdict:
         """What the rule says of the job."""
         return self.history.verdict if self.judge is None else self._judged_so
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether the rule asks for the job to be stopped."""
+        return self.history.alarmed if self.judge is None else self._judged_so.alarm
 
     def hear(self, event: EvalReported | LossReported, jobs: Mapping[str, JobView]) -> Verdict:
         """Take in one event of a job among ``jobs`` and return the verdict."""
@@ -152,6 +157,7 @@ class EvalStop:
         self.rules = rules if isinstance(rules, Rules) else Rules.of(rules)
         self._watches: dict[str, Watch] = {}
         self._base_hears_evals = hears_evals(base)
+        self._foresee_of_base = foresight_of(base)
         self._base_takes_in = getattr(base, "take_in", None)
         # A subclass that decides otherwise promises nothing by what is promised here.
         self._may_foresee = type(self).decide is EvalStop.decide
@@ -177,6 +183,8 @@ class EvalStop:
         elif type(event) is JobStarted or type(event) is JobSubmitted:
             if self.guard is not None:
                 ours = self.guard.hear(event, view)
+        elif type(event) is JobEnded and self.guard is None:
+            self._watches.pop(event.job, None)
         else:
             ours = self._hear_other(event, view)
         chosen = self.base.decide(event, view)
@@ -222,7 +230,7 @@ class EvalStop:
         """
         if self.guard is not None or not self._may_foresee:
             return start
-        stop = foresee(self.base, job, ahead, start, view)
+        stop = self._foresee_of_base(job, ahead, start, view)
         if stop <= start:
             return start
         watch = self._watches.get(job) or self._watch(job, view)
@@ -258,7 +266,7 @@ class EvalStop:
     def _stop_if_alarmed(self, name: str, view: ClusterView) -> Sequence[Action]:
         watch = self._watches.get(name)
         job = view.jobs.get(name)
-        if watch is None or job is None or not watch.verdict.alarm:
+        if watch is None or job is None or not watch.alarmed:
             return ()
         if job.phase not in MAY_BE_STOPPED:
             return ()

@@ -62,17 +62,11 @@ class Agenda:
         heappush(self.heap, (time, BEHIND, next(self._tickets), event))
 
     def set_out(self, run: Run) -> None:
-        """Give a job that begins to train, or goes on otherwise, its entry."""
+        """Give a job that begins to train, or goes on, its entry."""
         if self._foresees and run.quiet <= run.cursor < run.evals:
-            run.quiet = self._foresee(run)
+            quiet = self._kernel.foresee(run.id, run.ahead, run.cursor)
+            run.quiet = min(run.evals, quiet)
         self._enter(run)
-
-    def look_further(self, run: Run) -> None:
-        """Ask again what is foreseen of a job whose last evaluation was told by itself."""
-        if self._foresees and run.ticket and run.cursor < run.evals:
-            run.quiet = self._foresee(run)
-            if run.quiet > run.cursor:
-                self._enter(run)
 
     def forget_foreseen(self, run: Run) -> None:
         """Trust no longer in what was foreseen of a job: it is about to be told of otherwise."""
@@ -93,9 +87,6 @@ class Agenda:
         last_at = run.time_of(stop - 1)
         self._kernel.hear_quiet(run.id, run.ahead, run.cursor, stop, last_at=last_at)
         run.cursor = stop
-
-    def _foresee(self, run: Run) -> int:
-        return min(run.evals, self._kernel.foresee(run.id, run.ahead, run.cursor))
 
     def _enter(self, run: Run) -> None:
         run.ticket = ticket = next(self._tickets)

@@ -8,12 +8,12 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, final
 
 from evalstop.core.ahead import Ahead
+from evalstop.core.events import LossReported
 from evalstop.core.job import Outcome
-from evalstop.core.points import NOT_FINITE, EvalPoint
+from evalstop.core.points import EvalPoint
+from evalstop.schedulers.goodput import efficiency, throughput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from evalstop.workloads.job import SimJob
 
 __all__ = ["Run", "Stage"]
@@ -88,7 +88,7 @@ class Run:
         self.evals = len(offsets) if whole else bisect_right(offsets, last)
         self.ahead = Ahead(
             steps=job.eval_steps,
-            scores=_finite(job.scores),
+            scores=job.scores,
             stderrs=job.stderrs,
             proxies=job.proxies,
         )
@@ -124,7 +124,8 @@ class Run:
         at = self.origin + self.pace * mark
         # A mark that was reached in the instant of a preemption may round to just before the
         # resumption: time never goes back.
-        return max(at, self.begun_at)
+        begun_at = self.begun_at
+        return at if at >= begun_at else begun_at  # noqa: FURB136 -- a call costs more than the rest
 
     def next_due(self) -> float:
         """Choose what happens next that may matter, and return when.
@@ -133,12 +134,13 @@ class Run:
         in which the job set out is waited for too: things that happened before the job did may
         come after it in the order of equal times.
         """
-        cursor = self.cursor
-        quiet = self.quiet
-        if cursor < quiet and self.time_of(cursor) > self.begun_at:
-            cursor = quiet
+        offsets, cursor, begun_at = self.job.eval_offsets, self.cursor, self.begun_at
+        if cursor < self.quiet and self.origin + self.pace * offsets[cursor] > begun_at:
+            cursor = self.quiet
         self.due = cursor
-        return self.time_of(cursor)
+        at = self.origin + self.pace * (offsets[cursor] if cursor < self.evals else self.last_s)
+        # As in time_of, in place.
+        return at if at >= begun_at else begun_at  # noqa: FURB136 -- as there
 
     def made_before(self, time: float, *, inclusive: bool) -> int:
         """Return the index of the first evaluation that was not made before a time.
@@ -217,6 +219,20 @@ class Run:
             eval_id=f"extra-{number + 1}",
         )
 
+    def loss(self, time: float, step: int, loss: float) -> LossReported:
+        """Return a loss as the trainer reports it, with its speed where that is modelled."""
+        noise = self.job.noise_scale
+        if noise is None:
+            return LossReported(time=time, job=self.id, step=step, loss=loss)
+        return LossReported(
+            time=time,
+            job=self.id,
+            step=step,
+            loss=loss,
+            throughput=throughput(self.held_gpus, self.job.sync_share),
+            efficiency=efficiency(self.held_gpus, noise),
+        )
+
     def _go(self, now: float, gpus: int) -> None:
         self.begun_at = now
         self.rate = self.job.rate(gpus) * self.speed
@@ -226,10 +242,3 @@ class Run:
     def _settle(self, now: float) -> None:
         self.service_s += (now - self.begun_at) * self.rate
         self.begun_at = now
-
-
-def _finite(scores: Sequence[float]) -> Sequence[float]:
-    """Return the scores, `NOT_FINITE` for every one that is no finite number."""
-    if math.isfinite(sum(scores)):
-        return scores
-    return [score if math.isfinite(score) else NOT_FINITE for score in scores]

@@ -41,12 +41,10 @@ from evalstop.core.events import (
     JobResized,
     JobStarted,
     JobSubmitted,
-    LossReported,
     TimerFired,
 )
 from evalstop.core.job import Outcome
 from evalstop.core.kernel import Kernel
-from evalstop.schedulers.goodput import efficiency, throughput
 from evalstop.sim.agenda import BEHIND, Agenda
 from evalstop.sim.costs import ExecutionCosts
 from evalstop.sim.run import Run, Stage
@@ -123,11 +121,12 @@ class Simulator:
         self._runs: dict[str, Run] = {}
         self._idle_timers = 0
         self._agenda = Agenda(self.kernel, foresees=observer is None and not self._told_apart)
-        self._tell_evaluation: Callable[[EvalReported], Sequence[Action]] = self.kernel.handle
+        self._ask: Callable[[Event], Sequence[Action]] = self.kernel.handle
+        if observer is not None:
+            self._ask = self._hear
+        self._tell_evaluation: Callable[[EvalReported], Sequence[Action]] = self._ask
         if self._told_apart:
             self._tell_evaluation = self._report
-        elif observer is not None:
-            self._tell_evaluation = self._hear
 
     def run(self) -> RunLog:
         """Simulate until every job has ended, or nothing more can happen; return the record.
@@ -136,7 +135,7 @@ class Simulator:
             IllegalActionError: if the policy asks for something impossible.
             InputError: if nothing but timers happen, with jobs waiting: a policy that is stuck.
         """
-        arrivals = enumerate(self._workload)
+        arrivals = enumerate(self._workload.reported())
         arrival = next(arrivals, None)
         arrives_s = math.inf if arrival is None else arrival[1].submit_s
         agenda, facts = self._agenda, self._facts
@@ -190,14 +189,16 @@ class Simulator:
                 heappop(heap)
                 self._come_to_its_end(time, due)
                 return
+            heappop(heap)
             due.cursor = due.due = index + 1
-            heapreplace(heap, (due.time_of(index + 1), place, ticket, due))
             point = due.ahead.point(index)
             actions = self._tell_evaluation(EvalReported(time=time, job=due.id, point=point))
             if actions:
                 self._carry_out(time, actions)
+            if due.ticket == ticket:
+                agenda.set_out(due)
+            if actions:
                 return
-            agenda.look_further(due)
 
     # ---- what happens --------------------------------------------------------------------
 
@@ -211,7 +212,7 @@ class Simulator:
         time, run = event.time, self._runs[event.job]
         job, index = run.job, run.cursor - 1
         if self._losses and job.losses is not None:
-            self._tell(_loss(time, run, event.point.step, job.losses[index]))
+            self._tell(run.loss(time, event.point.step, job.losses[index]))
         for delay in (0.0,) if job.deliveries is None else job.deliveries[index]:
             arrives = time + delay
             self._at(time, arrives, replace(event, time=arrives))
@@ -225,16 +226,16 @@ class Simulator:
         run.finish(time, _FAILED if failed else _COMPLETED)
         self._end_at(time, time + self._costs.release_s, run)
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: Event) -> None:  # noqa: C901 -- one arm for each fact
         """Let a scheduled fact come true, then tell the kernel."""
         if type(event) is JobStarted:
             run = self._runs.get(event.job)
             if run is None or run.stage is not _STARTING:
                 return  # stopped before it came up, and perhaps gone
-            run.begin(event.time)
             self.log.starts += 1
-            if math.isnan(self.log.first_start_s[run.index]):
+            if not run.started_before:
                 self.log.first_start_s[run.index] = event.time
+            run.begin(event.time)
             self._agenda.set_out(run)
         elif type(event) is JobEnded:
             gone = self._runs.pop(event.job)
@@ -254,7 +255,13 @@ class Simulator:
             self._agenda.forget_foreseen(known)
         elif type(event) is JobResized:
             self.log.resizes += 1
-        self._tell(event)
+        actions = self._ask(event)
+        if type(event) is TimerFired:
+            self._watch_for_standstill(actions)
+        else:
+            self._idle_timers = 0
+        if actions:
+            self._carry_out(event.time, actions)
 
     def _hear(self, event: Event) -> Sequence[Action]:
         """Return what the policy answers."""
@@ -264,11 +271,9 @@ class Simulator:
         return actions
 
     def _tell(self, event: Event) -> None:
-        actions = self.kernel.handle(event) if self._observer is None else self._hear(event)
-        if type(event) is TimerFired:
-            self._watch_for_standstill(actions)
-        else:
-            self._idle_timers = 0
+        """Tell the kernel of what `_happen` need not see to."""
+        self._idle_timers = 0
+        actions = self._ask(event)
         if actions:
             self._carry_out(event.time, actions)
 
@@ -379,18 +384,3 @@ class Simulator:
     def _end_at(self, now: float, time: float, run: Run) -> None:
         event = JobEnded(time=time, job=run.id, outcome=run.outcome)
         self._at(now, time, event)
-
-
-def _loss(time: float, run: Run, step: int, loss: float) -> LossReported:
-    """Return a loss as its trainer reports it, with its speed where that is modelled."""
-    noise = run.job.noise_scale
-    if noise is None:
-        return LossReported(time=time, job=run.id, step=step, loss=loss)
-    return LossReported(
-        time=time,
-        job=run.id,
-        step=step,
-        loss=loss,
-        throughput=throughput(run.held_gpus, run.job.sync_share),
-        efficiency=efficiency(run.held_gpus, noise),
-    )

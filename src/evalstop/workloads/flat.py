@@ -102,10 +102,8 @@ def optional_column(column: NDArray[Any] | None, start: int, stop: int) -> list[
     return None if column is None else column[start:stop].tolist()
 
 
-def known(column: list[float] | None, low: int, high: int) -> list[float] | None:
+def known(column: list[float], low: int, high: int) -> list[float] | None:
     """Return one job's part of a column; None where it holds NaN only, and is not empty."""
-    if column is None:
-        return None
     part = column[low:high]
     if part and part[0] != part[0] and all(value != value for value in part):  # noqa: PLR0124 -- NaN test without a call
         return None

@@ -199,6 +199,11 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         for start in range(0, len(self), _CHUNK):
             yield from self.slice(start, min(start + _CHUNK, len(self)))
 
+    def reported(self) -> Iterator[SimJob]:
+        """Yield the jobs in order of submission without true scores, which nobody is told."""
+        for start in range(0, len(self), _CHUNK):
+            yield from self.slice(start, min(start + _CHUNK, len(self)), truths=False)
+
     def job(self, index: int) -> SimJob:
         """Return one job.
 
@@ -219,20 +224,21 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         """Return the name of a job."""
         return str(index) if self.ids is None else self.ids[index]
 
-    def slice(self, start: int, stop: int) -> Iterator[SimJob]:
-        """Yield jobs ``start`` to ``stop - 1``."""
+    def slice(self, start: int, stop: int, *, truths: bool = True) -> Iterator[SimJob]:
+        """Yield jobs ``start`` to ``stop - 1``, with or without their true scores."""
         bounds = self.bounds[start : stop + 1].tolist()
         first, last = bounds[0], bounds[-1]
         specs = self._specs(start, stop)
         fails = optional_column(self.fails_at_s, start, stop)
         noises = optional_column(self.noise_scale, start, stop)
         syncs = optional_column(self.sync_share, start, stop)
-        offsets, steps, scores, truths = (
-            getattr(self, name)[first:last].tolist() for name in _PER_EVAL
+        offsets, steps, scores = (
+            getattr(self, name)[first:last].tolist() for name in _PER_EVAL[:-1]
         )
-        optional = [
+        true_scores = self.true_scores[first:last].tolist() if truths else []
+        errors, rewards, training = (
             optional_column(getattr(self, name), first, last) for name in _PER_EVAL_OPTIONAL
-        ]
+        )
         deliveries = self._deliveries(first, last)
         again = optional_column(self.replicates, first, last)
         submits = self.submit_s[start:stop].tolist()
@@ -241,7 +247,6 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         peaks = self.peak_s[start:stop].tolist()
         for i, spec in enumerate(specs):
             low, high = bounds[i] - first, bounds[i + 1] - first
-            stderrs, proxies, losses = (known(column, low, high) for column in optional)
             yield SimJob(
                 spec=spec,
                 submit_s=submits[i],
@@ -249,10 +254,10 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
                 eval_offsets=offsets[low:high],
                 eval_steps=steps[low:high],
                 scores=scores[low:high],
-                true_scores=truths[low:high],
-                stderrs=stderrs,
-                proxies=proxies,
-                losses=losses,
+                true_scores=true_scores[low:high],
+                stderrs=None if errors is None else known(errors, low, high),
+                proxies=None if rewards is None else known(rewards, low, high),
+                losses=None if training is None else known(training, low, high),
                 deliveries=None if deliveries is None else deliveries[low:high],
                 replicates=None if again is None else again[low:high],
                 hacking=hacking[i],
