@@ -65,6 +65,8 @@ _WAITING = Phase.WAITING
 
 NOT_RUNNING = float("nan")
 
+_NO_LABELS = MappingProxyType[str, str]({})
+
 MAY_START = frozenset({_STARTING, _WAITING, _RELEASING})
 """WAITING: started by a scheduler that is not ours. RELEASING: stopped while it was starting."""
 
@@ -195,7 +197,7 @@ class ClusterState:
             min_gpus=spec.min_gpus,
             max_gpus=spec.max_gpus,
             estimated_s=spec.estimated_s,
-            labels=MappingProxyType(spec.labels),
+            labels=MappingProxyType(spec.labels) if spec.labels else _NO_LABELS,
             submitted_at=event.time,
         )
 

@@ -33,7 +33,7 @@ __all__ = [
 
 
 @final
-class JobSubmitted(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+class JobSubmitted(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True, gc=False):
     """A tenant handed in a job."""
 
     time: float

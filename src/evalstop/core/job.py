@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     STOPPED_BY_POLICY = "stopped_by_policy"
 
 
-class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a tenant submits.
 
     Attributes:
@@ -62,7 +62,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[str, str] = {}
 
 
-class JobView(Struct, frozen=True, kw_only=True, weakref=False):
+class JobView(Struct, frozen=True, kw_only=True, weakref=False, gc=False):
     """A job as policies and guards may see it.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,10 +16,12 @@ __all__ = [
     "flat_integers",
     "index_of",
     "known",
+    "listed",
     "nested",
     "optional_column",
     "optional_floats",
     "optional_integers",
+    "packed",
     "padded",
     "ragged",
 ]
@@ -102,7 +105,20 @@ def optional_column(column: NDArray[Any] | None, start: int, stop: int) -> list[
     return None if column is None else column[start:stop].tolist()
 
 
-def known(column: list[float], low: int, high: int) -> list[float] | None:
+def listed(column: NDArray[Any], start: int, stop: int) -> Sequence[Any]:
+    """Return part of a column as a list."""
+    part: list[Any] = column[start:stop].tolist()
+    return part
+
+
+def packed(column: NDArray[Any], start: int, stop: int) -> Sequence[Any]:
+    """Return part of a column as an `array.array` of 8-byte numbers."""
+    if np.issubdtype(column.dtype, np.integer):
+        return array("q", column[start:stop].astype(np.int64).tobytes())
+    return array("d", column[start:stop].astype(np.float64).tobytes())
+
+
+def known(column: Sequence[float], low: int, high: int) -> Sequence[float] | None:
     """Return one job's part of a column; None where it holds NaN only, and is not empty."""
     part = column[low:high]
     if part and part[0] != part[0] and all(value != value for value in part):  # noqa: PLR0124 -- NaN test without a call

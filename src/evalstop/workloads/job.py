@@ -22,10 +22,12 @@ from evalstop.workloads.flat import (
     flat_integers,
     index_of,
     known,
+    listed,
     nested,
     optional_column,
     optional_floats,
     optional_integers,
+    packed,
     padded,
     ragged,
 )
@@ -55,7 +57,7 @@ _PER_EVAL = ("eval_offsets", "eval_steps", "scores", "true_scores")
 _PER_EVAL_OPTIONAL = ("stderrs", "proxies", "losses")
 
 
-class SimJob(Struct, frozen=True, kw_only=True):
+class SimJob(Struct, frozen=True, kw_only=True, gc=False):
     """One job and the truth about it, known to the simulator alone.
 
     Offsets and durations are seconds of service on ``spec.gpus`` GPUs, so they do not move when
@@ -200,9 +202,13 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
             yield from self.slice(start, min(start + _CHUNK, len(self)))
 
     def reported(self) -> Iterator[SimJob]:
-        """Yield the jobs in order of submission without true scores, which nobody is told."""
+        """Yield the jobs in order of submission as a simulator needs them, thousands at a time.
+
+        Without true scores, which nobody is told, and the columns over evaluations in
+        `array.array`: a number takes 8 bytes there, and 32 somewhere else in a list.
+        """
         for start in range(0, len(self), _CHUNK):
-            yield from self.slice(start, min(start + _CHUNK, len(self)), truths=False)
+            yield from self.slice(start, min(start + _CHUNK, len(self)), compact=True)
 
     def job(self, index: int) -> SimJob:
         """Return one job.
@@ -224,20 +230,20 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         """Return the name of a job."""
         return str(index) if self.ids is None else self.ids[index]
 
-    def slice(self, start: int, stop: int, *, truths: bool = True) -> Iterator[SimJob]:
-        """Yield jobs ``start`` to ``stop - 1``, with or without their true scores."""
+    def slice(self, start: int, stop: int, *, compact: bool = False) -> Iterator[SimJob]:
+        """Yield jobs ``start`` to ``stop - 1``; compact: as `reported` does."""
         bounds = self.bounds[start : stop + 1].tolist()
         first, last = bounds[0], bounds[-1]
         specs = self._specs(start, stop)
         fails = optional_column(self.fails_at_s, start, stop)
         noises = optional_column(self.noise_scale, start, stop)
         syncs = optional_column(self.sync_share, start, stop)
-        offsets, steps, scores = (
-            getattr(self, name)[first:last].tolist() for name in _PER_EVAL[:-1]
-        )
-        true_scores = self.true_scores[first:last].tolist() if truths else []
+        take = packed if compact else listed
+        offsets, steps, scores = (take(getattr(self, name), first, last) for name in _PER_EVAL[:-1])
+        true_scores = () if compact else listed(self.true_scores, first, last)
         errors, rewards, training = (
-            optional_column(getattr(self, name), first, last) for name in _PER_EVAL_OPTIONAL
+            None if column is None else take(column, first, last)
+            for column in (getattr(self, name) for name in _PER_EVAL_OPTIONAL)
         )
         deliveries = self._deliveries(first, last)
         again = optional_column(self.replicates, first, last)

@@ -145,6 +145,23 @@ def test_evaluations_of_a_job_must_not_go_back(offsets):
         Workload.from_jobs(jobs(*fine, offsets, [0.0]))
 
 
+@given(jobs=st.lists(sim_jobs(), max_size=5))
+def test_a_simulator_is_given_the_same_jobs_but_their_true_scores(jobs):
+    def plain(job):
+        fields = {name: getattr(job, name) for name in job.__struct_fields__}
+        columns = ("eval_offsets", "eval_steps", "scores", "stderrs", "proxies", "losses")
+        for name in columns:
+            fields[name] = None if fields[name] is None else list(fields[name])
+        return fields
+
+    workload = Workload.from_jobs(jobs)
+    reported = list(workload.reported())
+    assert [len(job.true_scores) for job in reported] == [0] * len(jobs)
+    assert [plain(job) | {"true_scores": ()} for job in workload] == [
+        plain(job) | {"true_scores": ()} for job in reported
+    ]
+
+
 def test_jobs_without_names_are_numbered():
     assert [job.spec.id for job in flat()] == ["0", "1", "2"]
     assert flat().job_id(2) == "2"
