@@ -157,9 +157,8 @@ def test_a_simulator_is_given_the_same_jobs_but_their_true_scores(jobs):
     workload = Workload.from_jobs(jobs)
     reported = list(workload.reported())
     assert [len(job.true_scores) for job in reported] == [0] * len(jobs)
-    assert [plain(job) | {"true_scores": ()} for job in workload] == [
-        plain(job) | {"true_scores": ()} for job in reported
-    ]
+    expected = [plain(job) | {"true_scores": ()} for job in workload]
+    assert repr([plain(job) for job in reported]) == repr(expected)  # NaN is no equal of itself
 
 
 def test_jobs_without_names_are_numbered():
