@@ -203,7 +203,9 @@ class History(Generic[S]):
         Where the detector can tell at a glance that it is not, nothing is folded before someone
         asks for the verdict: this runs for every evaluation of every simulated job.
         """
-        if self._foreseen is not None:
+        foreseen, loud = self._foreseen, False
+        if foreseen is not None:
+            loud = foreseen.told == foreseen.stop  # this is the one that was not foreseen
             self._end_foresight()
         step, score = point.step, point.score
         if (
@@ -217,7 +219,7 @@ class History(Generic[S]):
             self._last_step = step
             self._last_score = score
             self._reports.append(point)
-            if score >= last_score or self._detector.quiet(self._reports):  # type: ignore[attr-defined]  # it is quick
+            if not loud and (score >= last_score or self._detector.quiet(self._reports)):  # type: ignore[attr-defined]  # it is quick
                 return False
             return self.verdict.alarm
         return self.add(point).alarm

@@ -32,6 +32,13 @@ class Stage(Enum):
     FINISHED = auto()
 
 
+_WAITING = Stage.WAITING
+_STARTING = Stage.STARTING
+_RUNNING = Stage.RUNNING
+_SAVING = Stage.SAVING
+_FINISHED = Stage.FINISHED
+
+
 @final
 class Run:
     """Progress of one job. Service and offsets in seconds on the submitted gang.
@@ -86,18 +93,12 @@ class Run:
         offsets = job.eval_offsets
         whole = not offsets or offsets[-1] <= last
         self.evals = len(offsets) if whole else bisect_right(offsets, last)
-        self.ahead = Ahead(
-            steps=job.eval_steps,
-            scores=job.scores,
-            stderrs=job.stderrs,
-            proxies=job.proxies,
-        )
         self.asked: dict[int, int] | None = None
         self.cursor = self.quiet = self.due = 0
         self.ticket = 0
         self.delivered = 0
         self.heard = -1
-        self.stage = Stage.WAITING
+        self.stage = _WAITING
         self.outcome = _COMPLETED
         self.started_before = False
         self.service_s = 0.0
@@ -108,14 +109,16 @@ class Run:
     def hold(self, now: float, gpus: int, speed: float) -> None:
         """Take GPUs of this speed: a start was ordered."""
         self.speed = speed
-        self.stage = Stage.STARTING
+        self.stage = _STARTING
         self.held_gpus = gpus
         self.held_since = now
 
     def begin(self, now: float) -> None:
         """Train from here on."""
-        self.stage = Stage.RUNNING
-        self.started_before = True
+        self.stage = _RUNNING
+        if not self.started_before:
+            self.started_before = True
+            self.ahead = _ahead_of(self.job)
         self._go(now, self.held_gpus)
 
     def time_of(self, index: int) -> float:
@@ -167,24 +170,24 @@ class Run:
         """Stop training and save."""
         self.ticket = 0
         self._settle(now)
-        self.stage = Stage.SAVING
+        self.stage = _SAVING
 
     def finish(self, now: float, outcome: Outcome) -> None:
         """Stop training for good."""
         self.ticket = 0
-        if self.stage is Stage.RUNNING:
+        if self.stage is _RUNNING:
             self._settle(now)
             if outcome is _COMPLETED:
                 self.service_s = self.last_s  # what adding up pieces of service loses
-        self.stage = Stage.FINISHED
+        self.stage = _FINISHED
         self.outcome = outcome
 
     def release(self, now: float) -> None:
         """Give the GPUs back; a job that is not finished waits again."""
         self.gpu_seconds += (now - self.held_since) * self.held_gpus
         self.held_gpus = 0
-        if self.stage is not Stage.FINISHED:
-            self.stage = Stage.WAITING
+        if self.stage is not _FINISHED:
+            self.stage = _WAITING
 
     def resize(self, now: float, gpus: int) -> None:
         """Go on with another number of GPUs, at the rate of the job's goodput."""
@@ -242,3 +245,8 @@ class Run:
     def _settle(self, now: float) -> None:
         self.service_s += (now - self.begun_at) * self.rate
         self.begun_at = now
+
+
+def _ahead_of(job: SimJob) -> Ahead:
+    """Return what a job will report of its evaluations."""
+    return Ahead(steps=job.eval_steps, scores=job.scores, stderrs=job.stderrs, proxies=job.proxies)
