@@ -18,7 +18,7 @@ from evalstop.core.errors import InputError
 from evalstop.core.events import EvalReported, Event
 from evalstop.core.points import NOT_FINITE
 
-__all__ = ["VERSION", "Unknown", "decode_action", "decode_event", "encode"]
+__all__ = ["VERSION", "Unknown", "decode_action", "decode_event", "encode", "require_writable"]
 
 VERSION = 1
 """Version of the wire form; raised when a field changes its meaning."""
@@ -55,6 +55,19 @@ def encode(item: Event | Action | Unknown) -> bytes:
         item = msgspec.structs.replace(item, point=point)
     body = _encoder.encode(item)
     return b'{"v":%d,' % VERSION + body[1:]
+
+
+def require_writable(event: Event) -> None:
+    """Refuse a fact that no line can hold, such as text that is not Unicode: half a surrogate.
+
+    Raises:
+        InputError: it is one.
+    """
+    try:
+        encode(event)
+    except (UnicodeError, OverflowError, TypeError, ValueError) as error:
+        msg = f"the log cannot hold {type(event).__name__} as it came: {error}"
+        raise InputError(msg) from error
 
 
 def decode_event(line: bytes) -> Event | Unknown:

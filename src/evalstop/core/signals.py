@@ -61,13 +61,16 @@ _MEANING = {
 }
 
 
+_LARGEST = 1e100  # as reports over HTTP; NaN is not below it, a whole number of any length can be
+
+
 def trainer_signals(logged: Mapping[str, object]) -> dict[str, float]:
     """Return the side signals in one line of a log of transformers, TRL, OpenRLHF or verl."""
     found: dict[str, float] = {}
     for name, spellings in _SPELLINGS.items():
         for spelling in spellings:
             value = logged.get(spelling)
-            if isinstance(value, int | float) and math.isfinite(value):
+            if isinstance(value, int | float) and abs(value) <= _LARGEST:
                 found.setdefault(name, float(value))
     return found
 

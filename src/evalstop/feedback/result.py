@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import InputError
 from evalstop.core.points import NOT_FINITE, EvalPoint
-from evalstop.feedback.scores import Watch, readings_of_object
+from evalstop.feedback.scores import Watch, is_number, readings_of_object
 from evalstop.traces.lm_eval import readings_of_file
 from evalstop.traces.names import find, unknown_metric
 
@@ -106,7 +106,7 @@ def _of_stdout(out: Path, metric: str, step: int) -> EvalPoint:
     items = row.get("items")
     if not isinstance(items, list) or len(items) > _MOST_ITEMS:
         return point
-    numbers = [item for item in items if isinstance(item, int | float) and math.isfinite(item)]
+    numbers = [item for item in items if is_number(item)]
     if len(numbers) != len(items):
         return point
     return EvalPoint(

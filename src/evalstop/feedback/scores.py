@@ -19,9 +19,11 @@ from evalstop.traces.names import find
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Watch", "readings_of_object"]
+__all__ = ["Watch", "is_number", "readings_of_object"]
 
 _SCORE_KEYS = ("score", "value")
+_LARGEST = 2**53
+_LARGEST_NUMBER = 1e100
 
 
 class Watch(Struct, frozen=True, kw_only=True):
@@ -69,12 +71,12 @@ def readings_of_object(row: Mapping[str, Any], watch: Watch) -> list[Reading]:
     step = row.get("step", row.get("global_step"))
     if isinstance(step, float) and step.is_integer():
         step = int(step)
-    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-        message = f"expected a whole step >= 0, got {step!r}"
+    if not _is_count(step):
+        message = f"expected a whole step from 0 to {_LARGEST}, got {_short(step)}"
         raise ValueError(message)
     numbers, single = _numbers(row, watch)
     at = row.get("time", row.get("timestamp"))
-    reported_at = float(at) if _is_number(at) else None
+    reported_at = float(at) if is_number(at) else None
     return [
         watch.reading(name, _point(row, numbers, spelling, step, single=single), reported_at)
         for name, spelling in watch.wanted(numbers)
@@ -89,7 +91,8 @@ def _numbers(row: Mapping[str, Any], watch: Watch) -> tuple[Mapping[str, Any], b
     for key in _SCORE_KEYS:
         if key in row:
             return {str(row.get("metric") or watch.metric): row[key]}, True
-    return {key: value for key, value in row.items() if _is_number(value)}, False
+    # NaN among them: a run that diverges must be seen to (R12).
+    return {key: value for key, value in row.items() if _is_numeric(value)}, False
 
 
 def _point(
@@ -99,18 +102,18 @@ def _point(
     stderr, items, proxy = source.get("stderr"), source.get("n_items"), source.get("proxy")
     attempt = row.get("attempt")
     score = _finite(numbers[spelling])
-    counted = items if isinstance(items, int) and items > 0 else None
-    stated = float(stderr) if _is_number(stderr) and stderr > 0 else None
+    counted = items if _is_count(items) and items > 0 else None
+    stated = float(stderr) if is_number(stderr) and stderr > 0 else None
     return EvalPoint(
         step=step,
         score=score,
         stderr=stderr_of_share(score, counted) if stated is None else stated,
         n_items=counted,
-        attempt=attempt if isinstance(attempt, int) and attempt > 0 else 0,
+        attempt=attempt if _is_count(attempt) else 0,
         epoch_key=_word(source.get("epoch_key")),
         eval_id=_word(source.get("eval_id")),
         checkpoint=_word(source.get("checkpoint")),
-        proxy=float(proxy) if _is_number(proxy) else None,
+        proxy=float(proxy) if is_number(proxy) else None,
         signals=_signals(source.get("signals")),
     )
 
@@ -126,9 +129,9 @@ def _finite(value: object) -> float:
     if value is None:
         return NOT_FINITE
     if not isinstance(value, int | float) or isinstance(value, bool):
-        message = f"expected a number as score, got {value!r}"
+        message = f"expected a number as score, got {_short(value)}"
         raise ValueError(message)  # noqa: TRY004 -- one kind for all that a line can be
-    return float(value) if math.isfinite(value) else NOT_FINITE
+    return float(value) if is_number(value) else NOT_FINITE
 
 
 def _turned(point: EvalPoint, score: float, attempt: int) -> EvalPoint:
@@ -147,16 +150,42 @@ def _turned(point: EvalPoint, score: float, attempt: int) -> EvalPoint:
     )
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_numeric(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a number whose square is one too; as for reports over HTTP."""
+    # NaN is not; and a whole number of any length can be compared.
+    return _is_numeric(value) and abs(value) <= _LARGEST_NUMBER
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+
+
+def _short(value: object) -> str:
+    """Return a value for a message. Whole numbers may be too long even to be written."""
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return "a whole number beyond all bounds"
+    return repr(value)[:60]
 
 
 def _signals(given: object) -> Signals:
     """Return the side signals of a report; whatever is no number is left out."""
     if not isinstance(given, Mapping):
         return ()
-    return signals_of({str(name): value for name, value in given.items() if _is_number(value)})
+    return signals_of({str(name): value for name, value in given.items() if is_number(value)})
 
 
 def _word(value: object) -> str | None:
-    return str(value) if isinstance(value, str | int) and value != "" else None
+    """Return a name.
+
+    Raises:
+        ValueError: it is no Unicode (JSON can hold half a surrogate): no log could hold it.
+    """
+    if not isinstance(value, str | int) or value == "":
+        return None
+    word = str(value)
+    word.encode()
+    return word

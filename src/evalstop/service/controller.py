@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from evalstop.core.codec import require_writable
 from evalstop.core.errors import EvalStopError, StoreConflictError, StoreError
 from evalstop.core.events import Event, TimerFired
 from evalstop.core.policy import ClusterView
@@ -220,6 +221,7 @@ class Controller:
             try:
                 situation = Situation(now, self.kernel.state.view, self.ledger)
                 for event in ask.build(situation):
+                    require_writable(event)  # before it is part of the picture
                     self._take_in(event, entries)
             except EvalStopError as error:
                 _answer(ask, error)
@@ -258,11 +260,14 @@ class Controller:
             _log.exception("another controller has taken over: this one ends")
             self.deposed.set()
             return False
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 -- whatever a store raises, deciding goes on
             if entries is not self._unwritten:
                 self._unwritten += entries
             self.store_problem = str(error)
-            _log.error("%d entries wait for the log: %s", len(self._unwritten), error)
+            known = isinstance(error, StoreError)
+            _log.error(
+                "%d entries wait for the log: %s", len(self._unwritten), error, exc_info=not known
+            )
             return False
         self._unwritten = []
         self.store_problem = ""

@@ -16,7 +16,7 @@ def as_float(value: object) -> float | None:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def as_step(value: object) -> int | None:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalstop.core.codec import decode_event, encode
 from evalstop.core.errors import ReadError
+from evalstop.core.events import EvalReported
 from evalstop.feedback.jsonl import JsonlTail
 from evalstop.feedback.scores import Watch
 
@@ -113,6 +115,45 @@ def test_garbage_is_told_and_passed_over(file, tail):
     assert steps(tail) == [3]
     assert len(tail.problems) == 8
     assert all(str(file) in problem for problem in tail.problems)
+
+
+HUGE = "9" * 400
+MONSTERS = {
+    "score": f'{{"step": 1, "score": {HUGE}}}',
+    "longer than Python writes": f'{{"step": 1, "score": {"9" * 5000}}}',
+    "a score whose square is none": '{"step": 1, "score": 1e300}',
+    "step": f'{{"step": {HUGE}, "score": 0.5}}',
+    "step of 64 bits and more": '{"step": 100000000000000000000000, "score": 0.5}',
+    "step as a float": '{"step": 1e300, "score": 0.5}',
+    "step that is none": '{"step": NaN, "score": 0.5}',
+    "step without end": '{"step": Infinity, "score": 0.5}',
+    "n_items": f'{{"step": 1, "score": 0.5, "n_items": {HUGE}}}',
+    "attempt": f'{{"step": 1, "score": 0.5, "attempt": {HUGE}}}',
+    "stderr": f'{{"step": 1, "score": 0.5, "stderr": {HUGE}}}',
+    "proxy": f'{{"step": 1, "score": 0.5, "proxy": {HUGE}}}',
+    "signal": f'{{"step": 1, "score": 0.5, "signals": {{"kl": {HUGE}}}}}',
+    "time": f'{{"step": 1, "score": 0.5, "time": {HUGE}}}',
+    "flat": f'{{"step": 1, "eval/acc": {HUGE}, "eval/loss": {HUGE}}}',
+    "half a surrogate": '{"step": 1, "score": 0.5, "epoch_key": "\\ud800"}',
+    "half a surrogate as a checkpoint": '{"step": 1, "score": 0.5, "checkpoint": "c\\udcff"}',
+    "a name of digits": f'{{"step": 1, "score": 0.5, "eval_id": {"9" * 5000}}}',
+}
+
+
+@pytest.mark.parametrize("monster", MONSTERS)
+def test_no_line_costs_another_and_what_comes_of_one_can_be_logged(file, tail, monster):
+    file.write_text(line(0) + MONSTERS[monster] + "\n" + line(2))
+    readings = tail.readings()
+    found = [reading.point.step for reading in readings]
+    assert found in ([0, 2], [0, 1, 2])
+    assert len(found) == 3 or len(tail.problems) == 1
+    for reading in readings:
+        event = EvalReported(
+            time=0.0, job="j", point=reading.point, reported_at=reading.reported_at
+        )
+        again = decode_event(encode(event))
+        assert encode(again) == encode(event)
+        assert abs(reading.point.score) <= 1e100 or math.isnan(reading.point.score)
 
 
 def test_a_monstrous_line_does_not_stop_the_rest(file, tail):
@@ -226,3 +267,11 @@ def test_however_it_is_cut_each_line_comes_once_and_in_order(tmp_path_factory, n
     found += steps(tail)
     tail.close()
     assert found == numbers
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", HUGE])
+def test_a_row_of_many_metrics_tells_of_one_that_is_not_finite(file, tail, value):
+    file.write_text(f'{{"step": 1, "eval/acc": {value}, "eval/loss": 0.5}}\n')
+    (reading,) = tail.readings()
+    assert reading.point.step == 1
+    assert math.isnan(reading.point.score)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from evalstop.core.errors import IllegalEventError, StoreError
+from evalstop.core.errors import IllegalEventError, InputError, StoreError
 from evalstop.core.events import JobEnded, TimerFired
 from evalstop.service.controller import BusyError
+from evalstop.store.sqlite import SqliteStore
 
 
 def decline(platform, job, scores=(0.5, 0.6, 0.55, 0.5)):
@@ -130,6 +131,44 @@ def test_nothing_is_done_before_it_is_written(platform):
     before = platform.picture()
     platform.restart()
     assert platform.picture() == before
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_what_no_log_can_hold_is_refused_to_its_asker_alone(make_platform, tmp_path, store):
+    platform = make_platform()
+    if store == "sqlite":
+        platform.store = platform.documents = SqliteStore(tmp_path / "log.sqlite")
+        platform.restart()
+    platform.look()
+    platform.submit("a")
+    platform.look()
+    before = platform.picture()
+    for fields in ({"epoch_key": "\ud800"}, {"checkpoint": "checkpoint-\udcff"}):
+        with pytest.raises(InputError, match="the log cannot hold EvalReported"):
+            platform.report("a", 10, 0.5, **fields)
+    assert platform.picture() == before
+    assert not platform.controller.deposed.is_set()
+    platform.report("a", 10, 0.5)
+    after = platform.picture()
+    platform.restart()
+    assert platform.picture() == after
+
+
+def test_a_store_with_a_bug_is_told_and_tried_again(platform):
+    platform.look()
+    append = platform.store.append
+
+    def broken(_entries):
+        message = "a bug in the store"
+        raise ZeroDivisionError(message)
+
+    platform.store.append = broken
+    with pytest.raises(BusyError, match="a bug in the store"):
+        platform.submit("a")
+    assert "a bug in the store" in platform.controller.store_problem
+    platform.store.append = append
+    platform.submit("b")
+    assert [job for _, job, _ in platform.backend.log] == ["a", "b"]
 
 
 def test_a_second_writer_deposes_the_first(platform):
