@@ -83,6 +83,7 @@ def test_a_dip_of_one_evaluation_leaves_no_trace(run, error, back):
         assert ours.state is theirs.state
         assert ours.statistic == pytest.approx(theirs.statistic, abs=1e-9)
         assert ours.threshold == theirs.threshold
+        assert "1 evaluation(s) far below the start left out" in ours.note
 
 
 @settings(max_examples=30, deadline=None)

@@ -42,6 +42,7 @@ FELL = (
     "report stderr or n_items, or evaluate the best and the newest checkpoint again"
 )
 COLLAPSED = "lies far below the starting score: one more evaluation will confirm or clear it"
+LEFT_OUT = "{} evaluation(s) far below the start left out: the next one had recovered"
 
 _SUSPECT_FACTOR = 10.0
 """A curve is suspect where a rule with ten times the alpha would stop it."""
@@ -68,7 +69,8 @@ class ScanState(Struct, frozen=True, gc=False):
     ``variances`` holds 0.0 where no error was reported; ``reported`` counts the others and
     ``reported_sum`` adds them up. ``lattice``: of the scores, while no error is reported.
     ``ground``: where the curve began. ``before``: while the newest evaluation is a collapse that
-    waits for the next to confirm it, the state without it.
+    waits for the next to confirm it, the state without it. ``left_out``: collapses that were not
+    confirmed.
     """
 
     peak: Peak = NO_PEAK
@@ -80,6 +82,7 @@ class ScanState(Struct, frozen=True, gc=False):
     lattice: Lattice = NO_LATTICE
     ground: Ground | None = None
     before: ScanState | None = None
+    left_out: int = 0
 
     @property
     def items(self) -> int:
@@ -174,7 +177,10 @@ class Scan(Struct, frozen=True, kw_only=True):
             ground = trodden(ground, score, far=far)
             if state.before is not None and not far:
                 if not confirms(ground, score, state.scores[-1]):  # it has recovered
-                    return self.absorb(state.before, point)
+                    left_out = state.left_out + 1
+                    return self.absorb(
+                        msgspec.structs.replace(state.before, left_out=left_out), point
+                    )
             elif ground.far == 1 and not confirms(ground, state.scores[-1], score):
                 waiting = state
         reported = state.reported + 1 if variance else state.reported
@@ -192,6 +198,7 @@ class Scan(Struct, frozen=True, kw_only=True):
             else refined(state.lattice, score),
             ground,
             waiting,
+            state.left_out,
         )
 
     def _is_far(self, state: ScanState, ground: Ground, score: float, variance: float) -> bool:
@@ -238,6 +245,9 @@ class Scan(Struct, frozen=True, kw_only=True):
             verdict_state, note = (
                 (State.SUSPECT, FELL.format(steep)) if steep else (State.OK, TOO_FEW)
             )
+        if state.left_out:
+            left_out = LEFT_OUT.format(state.left_out)
+            note = f"{note}; {left_out}" if note else left_out
         if statistic >= limit:
             verdict_state = State.ALARM
         elif statistic >= self._limit(count, self._suspicion, known=known):
