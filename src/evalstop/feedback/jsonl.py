@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, BinaryIO
 
 from evalstop.core.errors import ReadError
-from evalstop.feedback.scores import Watch, readings_of_object
+from evalstop.feedback.scores import Watch, names_of_object, readings_of_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,9 +141,7 @@ class JsonlTail:
             if not isinstance(row, dict):
                 message = f"expected an object, got {line[:60]!r}"
                 raise ValueError(message)  # noqa: TRY004, TRY301 -- one kind for all that a line can be
-            numbers = row["data"] if isinstance(row.get("data"), dict) else row
-            named = {str(row["metric"])} if "metric" in row else numbers.keys()
-            self.names |= named - {"step", "time", "timestamp", "data"}
+            self.names |= names_of_object(row, self._watch)
             return readings_of_object(row, self._watch)
         except (ValueError, RecursionError) as error:
             self._problem(str(error))

@@ -19,7 +19,7 @@ from evalstop.traces.names import find
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Watch", "is_number", "readings_of_object"]
+__all__ = ["Watch", "is_number", "names_of_object", "readings_of_object"]
 
 _SCORE_KEYS = ("score", "value")
 _LARGEST = 2**53
@@ -81,6 +81,16 @@ def readings_of_object(row: Mapping[str, Any], watch: Watch) -> list[Reading]:
         watch.reading(name, _point(row, numbers, spelling, step, single=single), reported_at)
         for name, spelling in watch.wanted(numbers)
     ]
+
+
+def names_of_object(row: Mapping[str, Any], watch: Watch) -> set[str]:
+    """Return the metrics that one logged object is about, watched or not."""
+    data = row.get("data")
+    if isinstance(data, Mapping):
+        return set(data)
+    if any(key in row for key in _SCORE_KEYS):
+        return {str(row.get("metric") or watch.metric)}
+    return set(row) - {"step", "global_step", "time", "timestamp", "data"}
 
 
 def _numbers(row: Mapping[str, Any], watch: Watch) -> tuple[Mapping[str, Any], bool]:

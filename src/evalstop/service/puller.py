@@ -173,6 +173,7 @@ class Puller:
         self._every_s = every_s
         self._of_job: dict[str, Sequence[FeedbackSource]] = {}
         self._under_way: dict[int, Future[None]] = {}
+        self._untold: dict[int, Sequence[Reading]] = {}
         self._problems: dict[tuple[str, int], str] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="puller")
         self._ended = threading.Event()
@@ -281,6 +282,7 @@ class Puller:
             self._look(job, source)
             self._problems.pop((job, id(source)), None)
             self._under_way.pop(id(source), None)
+            self._untold.pop(id(source), None)
             _close(source)
         self._problems.pop((job, 0), None)
         self._logged.pop(job, None)
@@ -295,16 +297,37 @@ class Puller:
 
     def _look(self, job: str, source: FeedbackSource) -> None:
         try:
-            readings = source.readings()
+            readings = [*self._untold.pop(id(source), ()), *source.readings()]
             if readings:
-                asked = self._controller.ask(lambda now: _facts(readings, now, self._logged))
-                asked.result(timeout=_ANSWER_S)
+                self._tell(source, readings)
         except Exception as error:  # noqa: BLE001 -- fail open (R30): whatever a source raises, polling goes on
             if not self._problems.get((job, id(source))):
                 _log.warning("a source of %s fails: %s", job or "all jobs", error)
             self._problems[job, id(source)] = f"the scores of {job or 'all jobs'!r}: {error}"
         else:
             self._problems[job, id(source)] = self._missing(job, source)
+
+    def _tell(self, source: FeedbackSource, readings: Sequence[Reading]) -> None:
+        """Have readings logged; those that the controller did not look at are told again.
+
+        A source tells each reading once, and a disk may be full, or a database away, for hours.
+        What it has looked at it writes itself, as soon as it can.
+        """
+        looked_at = given_up = False
+
+        def build(situation: Situation) -> Sequence[Event]:
+            nonlocal looked_at
+            if given_up:
+                return ()
+            looked_at = True
+            return _facts(readings, situation, self._logged)
+
+        try:
+            self._controller.ask(build).result(timeout=_ANSWER_S)
+        finally:
+            given_up = True
+            if not looked_at:
+                self._untold[id(source)] = readings
 
     def _missing(self, job: str, source: FeedbackSource) -> str:
         """Return a sentence where a source has metrics, and the watched one is not among them."""

@@ -275,3 +275,19 @@ def test_a_row_of_many_metrics_tells_of_one_that_is_not_finite(file, tail, value
     (reading,) = tail.readings()
     assert reading.point.step == 1
     assert math.isnan(reading.point.score)
+
+
+@pytest.mark.parametrize(
+    ("row", "names"),
+    [
+        ({"step": 1, "score": 0.5, "stderr": 0.1, "n_items": 9}, {"acc"}),
+        ({"global_step": 1, "value": 0.5, "time": 1.0}, {"acc"}),
+        ({"step": 1, "score": 0.5, "metric": "loss"}, {"loss"}),
+        ({"step": 1, "eval/acc": 0.5, "eval/loss": 0.1}, {"eval/acc", "eval/loss"}),
+        ({"step": 1, "data": {"val-core/acc": 0.5}}, {"val-core/acc"}),
+    ],
+)
+def test_the_metrics_of_a_row_are_known_by_name(file, tail, row, names):
+    file.write_text(json.dumps(row) + "\n")
+    tail.readings()
+    assert tail.names == names

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from evalstop.config.settings import FeedbackSettings
-from evalstop.core.errors import ReadError
+from evalstop.core.errors import ReadError, StoreError
 from evalstop.core.events import EvalReported, JobSubmitted, OperatorCommanded
 from evalstop.core.points import EvalPoint
 from evalstop.feedback.evaluator import Evaluator, EvaluatorSettings
@@ -345,3 +345,38 @@ def test_checkpoints_in_custody_are_evaluated_and_a_confirming_eval_is_a_replica
     for _ in range(5):
         bench.pull(puller)
     assert len(bench.logged("a")) == 3
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_what_cannot_be_written_now_is_told_when_it_can(bench, tmp_path, refusals):
+    path = tmp_path / "evals.jsonl"
+    bench.runs("a", evals=str(path))
+    puller = bench.following()
+    append(path, (1, 0.5))
+    bench.pull(puller)
+    append_entries, left = bench.platform.store.append, refusals
+
+    def full(entries):
+        nonlocal left
+        if left:
+            message = "the disk is full"
+            raise StoreError(message)
+        append_entries(entries)
+
+    bench.platform.store.append = full
+    for step in range(2, 2 + refusals):
+        append(path, (step, 0.5 + step / 10))
+        bench.pull(puller)
+        assert any("full" in words for words in puller.troubles())
+        assert len(bench.logged("a")) == 1
+    left = 0
+    append(path, (9, 0.9))
+    bench.pull(puller)
+    bench.pull(puller)
+    expected = [(1, 0.5), *((n, 0.5 + n / 10) for n in range(2, 2 + refusals)), (9, 0.9)]
+    assert bench.logged("a") == expected
+    assert puller.troubles() == []
+    bench.platform.controller.close()
+    bench.platform.restart()
+    bench.pull(bench.following())
+    assert bench.logged("a") == expected
