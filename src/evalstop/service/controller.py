@@ -107,6 +107,7 @@ class Controller:
         self._listeners: list[Callable[[Entry], None]] = []
         self._thread: threading.Thread | None = None
         self.store_problem = ""
+        self.failure = ""
         self.deposed = threading.Event()
 
     # -- asking
@@ -166,11 +167,16 @@ class Controller:
             self._thread = None
 
     def _run(self) -> None:
-        while not self.deposed.is_set():
-            asks = self._gather()
-            if asks is None:
-                break
-            self.turn(asks)
+        try:
+            while not self.deposed.is_set():
+                asks = self._gather()
+                if asks is None:
+                    break
+                self.turn(asks)
+        except Exception as error:  # noqa: BLE001 -- a bug; nobody may wait for ever because of it
+            _log.critical("deciding ended by a bug; a restart takes up the log", exc_info=True)
+            self.failure = f"deciding ended by a bug ({type(error).__name__}: {error})"
+            self.deposed.set()
         self._refuse(self._gather_now())
 
     def _gather(self) -> list[_Ask] | None:
@@ -284,7 +290,7 @@ class Controller:
 
     def _refuse(self, asks: Sequence[_Ask]) -> None:
         for ask in asks:
-            why = self.store_problem or "this controller has ended"
+            why = self.store_problem or self.failure or "this controller has ended"
             _answer(ask, BusyError(f"the log cannot be written now: {why}"))
 
 

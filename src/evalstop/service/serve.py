@@ -116,6 +116,8 @@ def serve(
     finally:
         running.close()
         listener.close()
+    if running.platform.controller.failure:  # a service manager begins it anew
+        raise EvalStopError(running.platform.controller.failure)
 
 
 def _end_when_deposed(running: Running, server: uvicorn.Server) -> None:

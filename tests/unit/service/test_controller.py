@@ -171,6 +171,26 @@ def test_a_store_with_a_bug_is_told_and_tried_again(platform):
     assert [job for _, job, _ in platform.backend.log] == ["a", "b"]
 
 
+def test_a_bug_in_deciding_ends_the_controller_and_keeps_nobody_waiting(platform, caplog):
+    platform.look()
+    controller = platform.controller
+
+    def broken(*_):
+        message = "a bug in the ledger"
+        raise ZeroDivisionError(message)
+
+    controller.ledger.note = broken
+    controller._timers = [(0.0, "due")]
+    controller.start()
+    assert controller.deposed.wait(30)
+    assert "a bug in the ledger" in controller.failure
+    assert "deciding ended by a bug" in caplog.text
+    controller.close()
+    platform.restart()
+    platform.submit("a")
+    assert platform.phase("a") == "starting"
+
+
 def test_a_second_writer_deposes_the_first(platform):
     platform.look()
     first = platform.controller
