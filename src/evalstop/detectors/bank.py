@@ -17,6 +17,7 @@ evaluations, and the cost of an evaluation does not depend on the length of the 
 from __future__ import annotations
 
 import math
+import struct
 from functools import cache
 
 import numpy as np
@@ -43,6 +44,8 @@ which stand for all lengths between, one to favour filters that use more of the 
 
 
 _CAP = math.sqrt(600.0)
+_CAP_SQUARED = _CAP * _CAP
+_POWERS = struct.Struct("4d")
 
 
 class Bank(Struct, frozen=True, kw_only=True):
@@ -52,7 +55,7 @@ class Bank(Struct, frozen=True, kw_only=True):
         span: evaluations that enter, the newest last.
         filters: weights of unit length times the root of ``gain``, (K, span).
         squares: squares of the weights of unit length, (K, span).
-        echoes: twice the sums of products at lags 1, 2 and 3, (K, 3).
+        resonance: ones, then `echoes`, (K, 4): a product with powers of rho gives `swell`.
         gain: half the shrinkage of z^2, (K,).
         offset: log weight plus log normaliser, (K,).
         weights: its exponential, (K,).
@@ -61,10 +64,15 @@ class Bank(Struct, frozen=True, kw_only=True):
     span: int
     filters: NDArray[np.float64]
     squares: NDArray[np.float64]
-    echoes: NDArray[np.float64]
+    resonance: NDArray[np.float64]
     gain: NDArray[np.float64]
     offset: NDArray[np.float64]
     weights: NDArray[np.float64]
+
+    @property
+    def echoes(self) -> NDArray[np.float64]:
+        """Twice the sums of products at lags 1, 2 and 3, (K, 3)."""
+        return self.resonance[:, 1:]
 
     def mixed(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return log sum_k exp(offset_k + max(answers_k, 0)^2), overwriting ``answers``.
@@ -81,13 +89,20 @@ class Bank(Struct, frozen=True, kw_only=True):
         logs: NDArray[np.float64] = np.log(answers @ self.weights)
         return logs
 
-    def mixed_one(self, answers: NDArray[np.float64]) -> float:
-        """Return `mixed` of one run, in half the time: answers are (K,), overwritten."""
+    def mixed_one(self, answers: NDArray[np.float64], rho: float = 0.0) -> float:
+        """Return `mixed` of one run, in half the time: answers are (K,), overwritten.
+
+        Args:
+            answers: to the error of one evaluation that is taken for independent of others.
+            rho: autocorrelation to reckon with: each square is divided by `swell`.
+        """
         np.maximum(answers, 0.0, out=answers)
-        np.minimum(answers, _CAP, out=answers)
-        np.multiply(answers, answers, out=answers)
-        np.add(answers, self.offset, out=answers)
-        np.exp(answers, out=answers)
+        np.multiply(answers, answers, answers)
+        if rho:
+            np.divide(answers, self.swell_one(rho), answers)
+        np.minimum(answers, _CAP_SQUARED, out=answers)
+        np.add(answers, self.offset, answers)
+        np.exp(answers, answers)
         return math.log(np.add.reduce(answers))
 
     def tamed(self, answers: NDArray[np.float64], freedom: float) -> NDArray[np.float64]:
@@ -126,8 +141,8 @@ class Bank(Struct, frozen=True, kw_only=True):
     def swell_one(self, rho: float) -> NDArray[np.float64]:
         """Return `swell` of one run, (K,), in a quarter of the time."""
         square = rho * rho
-        factors: NDArray[np.float64] = self.echoes @ np.array((rho, square, square * rho))
-        np.add(factors, 1.0, out=factors)
+        powers = np.frombuffer(_POWERS.pack(1.0, rho, square, square * rho))
+        factors: NDArray[np.float64] = self.resonance.dot(powers)
         np.maximum(factors, 1.0, out=factors)
         return factors
 
@@ -153,8 +168,13 @@ def _bank(span: int) -> Bank:
         span=span,
         filters=units * np.sqrt(gain)[:, None],
         squares=units**2,
-        echoes=2.0
-        * np.stack([(units[:, lag:] * units[:, :-lag]).sum(axis=1) for lag in (1, 2, 3)], axis=1),
+        resonance=np.stack(
+            [
+                np.ones(len(windows)),
+                *(2.0 * (units[:, lag:] * units[:, :-lag]).sum(axis=1) for lag in (1, 2, 3)),
+            ],
+            axis=1,
+        ),
         gain=gain,
         offset=np.log(prior / prior.sum()) + 0.5 * np.log1p(-shrinkage),
         weights=prior / prior.sum() * np.sqrt(1.0 - shrinkage),

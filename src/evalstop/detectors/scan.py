@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import struct
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -70,13 +72,14 @@ class ScanState(Struct, frozen=True, gc=False):
     ``reported_sum`` adds them up. ``lattice``: of the scores, while no error is reported.
     ``ground``: where the curve began. ``before``: while the newest evaluation is a collapse that
     waits for the next to confirm it, the state without it. ``left_out``: collapses that were not
-    confirmed.
+    confirmed. Both windows are the bytes of float64 numbers: so NumPy reads them as they are,
+    where it would need longer to read a tuple than to apply the whole bank.
     """
 
     peak: Peak = NO_PEAK
     scatter: Scatter = NO_SCATTER
-    scores: tuple[float, ...] = ()
-    variances: tuple[float, ...] = ()
+    window: bytes = b""
+    variances: bytes = b""
     reported: int = 0
     reported_sum: float = 0.0
     lattice: Lattice = NO_LATTICE
@@ -85,12 +88,21 @@ class ScanState(Struct, frozen=True, gc=False):
     left_out: int = 0
 
     @property
+    def scores(self) -> tuple[float, ...]:
+        """The newest scores, oldest first."""
+        return tuple(np.frombuffer(self.window).tolist())
+
+    @property
     def items(self) -> int:
         """Number of items that the scores betray, 0 if none; of use while no error is reported."""
         return items_of(self.lattice, self.scores)
 
 
 _START = ScanState()
+
+_FLOAT = struct.Struct("d")
+_KEPT = (REACH - 1) * _FLOAT.size
+"""Bytes of a window that stay when a number comes in."""
 
 
 class Scan(Struct, frozen=True, kw_only=True):
@@ -176,12 +188,12 @@ class Scan(Struct, frozen=True, kw_only=True):
             far = score < ground.lowest and self._is_far(state, ground, score, variance)
             ground = trodden(ground, score, far=far)
             if state.before is not None and not far:
-                if not confirms(ground, score, state.scores[-1]):  # it has recovered
+                if not confirms(ground, score, state.scatter.score):  # it has recovered
                     left_out = state.left_out + 1
                     return self.absorb(
                         msgspec.structs.replace(state.before, left_out=left_out), point
                     )
-            elif ground.far == 1 and not confirms(ground, state.scores[-1], score):
+            elif ground.far == 1 and not confirms(ground, state.scatter.score, score):
                 waiting = state
         reported = state.reported + 1 if variance else state.reported
         reported_sum = state.reported_sum + variance
@@ -189,8 +201,8 @@ class Scan(Struct, frozen=True, kw_only=True):
         return ScanState(
             raised(state.peak, point),
             spread(state.scatter, score, so_far),
-            (*state.scores[1 - REACH :], score),
-            (*state.variances[1 - REACH :], variance),
+            state.window[-_KEPT:] + _FLOAT.pack(score),
+            state.variances[-_KEPT:] + _FLOAT.pack(variance),
             reported,
             reported_sum,
             state.lattice
@@ -234,7 +246,7 @@ class Scan(Struct, frozen=True, kw_only=True):
         count = state.scatter.count
         items = 0 if state.reported or not state.lattice.denominator else state.items
         known = state.reported > 0 or items > 0
-        limit = self._limit(count, self.alpha, known=known)
+        limit, suspicious = _limits(count, self.alpha, self.horizon, known)
         verdict_state, statistic, note = State.OK, 0.0, ""
         if count >= (FIRST_ALARM if known else FIRST_ESTIMATE):
             statistic, note = _evidence(state, items)
@@ -250,7 +262,7 @@ class Scan(Struct, frozen=True, kw_only=True):
             note = f"{note}; {left_out}" if note else left_out
         if statistic >= limit:
             verdict_state = State.ALARM
-        elif statistic >= self._limit(count, self._suspicion, known=known):
+        elif statistic >= suspicious:
             verdict_state = State.SUSPECT
         return Verdict(
             state=verdict_state,
@@ -273,11 +285,7 @@ class Scan(Struct, frozen=True, kw_only=True):
 
     def thresholds(self, count: int, *, known: bool) -> tuple[float, ...]:
         """Return what the statistic is compared with after evaluations 1 to ``count``."""
-        return tuple(self._limit(n, self.alpha, known=known) for n in range(1, count + 1))
-
-    def _limit(self, count: int, alpha: float, *, known: bool) -> float:
-        first = FIRST_ALARM if known else FIRST_ESTIMATE
-        return threshold_within(max(count, first), alpha, horizon=self.horizon, known=known)
+        return tuple(_limits(n, self.alpha, self.horizon, known)[0] for n in range(1, count + 1))
 
     @property
     def ranges(self) -> float:
@@ -288,9 +296,16 @@ class Scan(Struct, frozen=True, kw_only=True):
         """
         return RANGES * math.pow(_USUAL_ALPHA / self.alpha, 1.0 / 3.0)
 
-    @property
-    def _suspicion(self) -> float:
-        return min(_SUSPECT_FACTOR * self.alpha, _HIGHEST_ALPHA)
+
+@lru_cache(maxsize=8192)
+def _limits(count: int, alpha: float, horizon: int, known: bool) -> tuple[float, float]:  # noqa: FBT001 -- by position: names cost more than the look-up
+    """Return from which statistic on a curve of ``count`` evaluations is stopped, and suspect."""
+    count = max(count, FIRST_ALARM if known else FIRST_ESTIMATE)
+    suspicion = min(_SUSPECT_FACTOR * alpha, _HIGHEST_ALPHA)
+    return (
+        threshold_within(count, alpha, horizon=horizon, known=known),
+        threshold_within(count, suspicion, horizon=horizon, known=known),
+    )
 
 
 def vagueness(count: int) -> float:
@@ -337,41 +352,40 @@ def _evidence(state: ScanState, items: int) -> tuple[float, str]:
         state: with at least three scores.
         items: that the scores betray, 0 if none.
     """
-    count = state.scatter.count
+    scatter = state.scatter
+    count = scatter.count
     bank = bank_at(count)
-    rho = correlation(state.scatter)
-    centred = np.array(state.scores)
-    centred -= state.scores[-1]
-    answers = bank.filters @ centred
+    rho = correlation(scatter)
+    scores = np.frombuffer(state.window)
+    answers = bank.filters.dot(scores - scatter.score)
     if not state.reported and not items:
-        variance = estimated(state.scatter)
+        variance = estimated(scatter)
         if variance is None:
             return 0.0, TOO_FEW
         answers *= math.sqrt((1.0 - rho) / variance)
         if rho:
             answers /= np.sqrt(bank.swell_one(rho))
         return bank.mixed_one(bank.tamed(answers, (count - 1) / 2.0)), UNKNOWN_ERROR
-    newest = state.variances[-1]
+    reported = state.variances
+    newest = reported[-_FLOAT.size :]
     if items:
-        variances = _variances_of_shares(np.array(state.scores), items)
-        factor = excess(state.scatter, float(variances.mean()))
+        variances = _variances_of_shares(scores, items)
+        factor = excess(scatter, float(variances.mean()))
         answers /= np.sqrt((bank.squares @ variances) * factor)
-    elif newest and state.variances.count(newest) == len(state.variances):
-        factor = excess(state.scatter, state.reported_sum / state.reported)
-        answers *= 1.0 / math.sqrt(newest * factor)
+    elif reported == newest * bank.span and any(newest):
+        factor = excess(scatter, state.reported_sum / state.reported)
+        np.multiply(answers, 1.0 / math.sqrt(_FLOAT.unpack(newest)[0] * factor), answers)
     else:
         mean = state.reported_sum / state.reported
-        variances = np.array(state.variances)
+        variances = np.frombuffer(reported).copy()
         variances[variances == 0.0] = mean
-        factor = excess(state.scatter, mean)
+        factor = excess(scatter, mean)
         answers /= np.sqrt((bank.squares @ variances) * factor)
-    if rho:
-        answers /= np.sqrt(bank.swell_one(rho))
     note = COUNTED.format(items) if items else ""
     if factor > 1.0:
         source = f"error of {items} items" if items else "reported error"
         note = f"scores scatter like {math.sqrt(factor):.2g} times the {source}"
-    return bank.mixed_one(answers), note
+    return bank.mixed_one(answers, rho), note
 
 
 def _variances_of_shares(scores: NDArray[np.float64], items: int) -> NDArray[np.float64]:

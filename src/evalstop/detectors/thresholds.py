@@ -45,12 +45,18 @@ def threshold(count: int, alpha: float, *, known: bool) -> float:
         known: whether the error of an evaluation is reported.
     """
     table = KNOWN if known else ESTIMATED
+    high, share = _rate(alpha)
+    below, above = _at(count, table[high - 1]), _at(count, table[high])
+    return below + share * (above - below)
+
+
+@lru_cache(maxsize=64)
+def _rate(alpha: float) -> tuple[int, float]:
+    """Return the first of the table's rates above ``alpha``, and the place between the two."""
     rates = [math.log(rate) for rate in ALPHAS]
     level = math.log(alpha)
     high = min(max(bisect_right(rates, level), 1), len(rates) - 1)
-    share = (level - rates[high - 1]) / (rates[high] - rates[high - 1])
-    below, above = _at(count, table[high - 1]), _at(count, table[high])
-    return below + share * (above - below)
+    return high, (level - rates[high - 1]) / (rates[high] - rates[high - 1])
 
 
 @lru_cache(maxsize=8192)
