@@ -22,11 +22,14 @@ class Spied:
 
     def __init__(self, monkeypatch):
         self.asked, self.threads, self.down = [], set(), False
+        self.goes_on = threading.Event()
+        self.goes_on.set()
         inner = FsspecObjects._call
 
         def call(objects, name, *args, **fields):
             self.asked.append((name, *args))
             self.threads.add(threading.current_thread().name)
+            self.goes_on.wait()
             if self.down:
                 message = "no route to host"
                 raise ConnectionError(message)
@@ -42,7 +45,7 @@ def spied(monkeypatch):
     assert "controller" not in " ".join(spied.threads)
 
 
-def settings(tmp_path, *, allowed=True, **policy):
+def settings(tmp_path, *, allowed=True, wait_s=5.0, **policy):
     base = f"file://{tmp_path}/objects"
     custody = CustodySettings(
         every_s=0.05,
@@ -50,7 +53,7 @@ def settings(tmp_path, *, allowed=True, **policy):
         store=f"{base}/evalstop/",
         allow=(f"{base}/runs/{{tenant}}/",) if allowed else (),
         store_every_s=0.05,
-        store_wait_s=5.0,
+        store_wait_s=wait_s,
     )
     return msgspec.structs.replace(settings_of(**policy), custody=custody)
 
@@ -194,6 +197,23 @@ def test_a_store_that_is_down_delays_the_pin_and_the_stop_and_nothing_else(tmp_p
         found = platform.get("/jobs/a/best")
         assert (found["best_saved"], found["unverified"]) == ({"step": 2, "score": 0.9}, "")
         assert platform.get("/jobs/a")["stop"]["best_checkpoint"] == urls[1]
+
+
+def test_a_store_that_hangs_holds_up_no_report_and_no_other_job(tmp_path, spied):
+    with platform_in(tmp_path / "state", settings(tmp_path, wait_s=0.1)) as platform:
+        platform.submit("far", job_type="other")
+        platform.submit("near", job_type="other", checkpoints=str(tmp_path / "near"))
+        spied.goes_on.clear()
+        url, _ = saved(tmp_path, 1)
+        assert platform.report("far", 0.5, checkpoint=url)["accepted"] == 1
+        write_checkpoint(tmp_path / "near", 1)
+        platform.report("near", 0.5)
+        assert platform.get("/jobs/near/best")["backed"]
+        write_checkpoint(tmp_path / "near", 2)  # found by a look, not by a report
+        eventually(lambda: len(platform.get("/jobs/near")["checkpoints"]) == 2)
+        assert platform.get("/jobs/far")["checkpoints"] == []
+        spied.goes_on.set()
+        eventually(lambda: platform.get("/jobs/far/best")["backed"])
 
 
 def test_a_fault_in_custody_stops_neither_reports_nor_stops(tmp_path, spied, monkeypatch):

@@ -19,6 +19,8 @@ import s3fs
 from s3_server import bucket, s3
 
 import evalstop
+from evalstop.cli.remote import Remote
+from evalstop.core.errors import EvalStopError
 
 __all__ = ["bucket", "s3"]  # fixtures
 
@@ -107,7 +109,13 @@ class Evalstop:
 
     def answers(self):
         assert self.server.poll() is None, "evalstop up has ended"
-        return self.run("jobs", check=False).returncode == 0
+        with contextlib.suppress(EvalStopError):
+            return self.remote.get("/cluster")["gpus"]["total"] == 2
+        return False
+
+    @property
+    def remote(self):
+        return Remote(self.environment["EVALSTOP_URL"], self.folder / "state")
 
     def kill(self):
         if self.server is not None:
@@ -123,8 +131,7 @@ class Evalstop:
         return done
 
     def job(self, job):
-        jobs = json.loads(self.run("jobs", "--json").stdout)["jobs"]
-        return next(one for one in jobs if one["id"] == job)
+        return self.remote.get(f"/jobs/{job}")
 
     def until(self, holds, within_s=300.0):
         deadline = time.monotonic() + within_s
@@ -158,24 +165,26 @@ def loaded(url, s3):
     return np.load(io.BytesIO(data))["policy"]
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_the_best_of_a_job_that_is_stopped_is_in_s3_and_loads(evalstop_in, s3, bucket, named):
+def test_the_best_of_a_job_that_is_stopped_is_in_s3_and_loads(evalstop_in, s3, bucket):
+    """One job names each checkpoint in its report, the other its folder when it is handed in."""
     evalstop_in.up()
-    where = f"{bucket}/runs/ada/mine"
-    evalstop_in.submit("mine", where, s3, named=named)
-    evalstop_in.until(lambda: evalstop_in.job("mine")["outcome"] == "stopped_by_policy")
-    found = json.loads(evalstop_in.run("best", "mine", "--json").stdout)
-    assert (found["backed"], found["unverified"]) == (True, "")
-    url = evalstop_in.run("best", "mine").stdout.strip()
-    assert url == found["path"]
-    assert url.startswith(f"{bucket}/evalstop/data/mine/{found['best']['step']}-")
-    policy = loaded(url, s3)
-    assert policy == pytest.approx([0.05 * found["best"]["step"]] * 2)
-    assert 0.4 <= policy[0] <= 0.6  # the true reward is highest at 0.5
+    jobs = ("named", "folder")
+    for job in jobs:
+        evalstop_in.submit(job, f"{bucket}/runs/ada/{job}", s3, named=job == "named")
     store = s3fs.S3FileSystem(skip_instance_cache=True, **s3)
-    assert f"{where}/checkpoint-{found['best']['step']}" not in {
-        f"s3://{path}" for path in store.ls(where)
-    }  # the trainer has deleted its own
+    for job in jobs:
+        evalstop_in.until(lambda job=job: evalstop_in.job(job)["outcome"] == "stopped_by_policy")
+        found = json.loads(evalstop_in.run("best", job, "--json").stdout)
+        assert (found["backed"], found["unverified"]) == (True, "")
+        url = evalstop_in.run("best", job).stdout.strip()
+        assert url == found["path"]
+        step = found["best"]["step"]
+        assert url.startswith(f"{bucket}/evalstop/data/{job}/{step}-")
+        policy = loaded(url, s3)
+        assert policy == pytest.approx([0.05 * step] * 2)
+        assert 0.4 <= policy[0] <= 0.6  # the true reward is highest at 0.5
+        left = {f"s3://{path}" for path in store.ls(f"{bucket}/runs/ada/{job}")}
+        assert f"{bucket}/runs/ada/{job}/checkpoint-{step}" not in left  # its trainer's rotation
 
 
 def test_killed_again_and_again_the_best_is_kept_all_the_same(evalstop_in, s3, bucket):
