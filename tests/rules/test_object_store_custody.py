@@ -5,8 +5,12 @@ The store here is fsspec's of files; tests/extras/trackers/test_object_store_up.
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
 import threading
+import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -58,8 +62,8 @@ def settings(tmp_path, *, allowed=True, wait_s=5.0, **policy):
     return msgspec.structs.replace(settings_of(**policy), custody=custody)
 
 
-def saved(tmp_path, step, tenant="t"):
-    path = write_checkpoint(tmp_path / "objects" / "runs" / tenant / "mine", step)
+def saved(tmp_path, step, tenant="t", **fields):
+    path = write_checkpoint(tmp_path / "objects" / "runs" / tenant / "mine", step, **fields)
     return f"file://{path}", path
 
 
@@ -227,6 +231,7 @@ def test_a_fault_in_custody_stops_neither_reports_nor_stops(tmp_path, spied, mon
         platform.until("a", "running")
         for step, score in enumerate((0.5, 0.9, 0.8, 0.7), start=1):
             platform.report("a", score, first=step, checkpoint=saved(tmp_path, step)[0])
+        # Told for as long as something is not in custody, also of a job that is over.
         assert any("a fault of ours" in one for one in platform.get("/troubles")["troubles"])
         platform.until("a", "stopped_by_policy")
     assert spied.asked == []
@@ -266,6 +271,24 @@ def test_a_resumed_run_that_writes_to_the_same_url_takes_nobodys_place(tmp_path,
     assert spied.asked
 
 
+def test_what_a_later_attempt_wrote_is_not_taken_for_what_was_reported(tmp_path, spied):
+    """The store was down until the run had gone back, and through the step again."""
+    with platform_in(tmp_path / "state", settings(tmp_path)) as platform:
+        platform.submit("a", job_type="other")
+        spied.down = True
+        url, path = saved(tmp_path, 2)
+        platform.report("a", 0.9, first=2, checkpoint=url)
+        for file in path.iterdir():
+            os.utime(file, (time.time() + 3600, time.time() + 3600))
+        platform.report("a", 0.5, first=1, attempt=1)
+        spied.down = False
+        eventually(lambda: platform.get("/jobs/a")["warnings"] == [])
+        found = platform.get("/jobs/a/best")
+        assert (found["best"]["score"], found["backed"], found["path"]) == (0.9, False, None)
+        platform.report("a", 0.6, first=2, attempt=1, checkpoint=url)  # now it is reported
+        assert platform.get("/jobs/a/best")["best_saved"] == {"step": 2, "score": 0.6}
+
+
 def test_one_that_never_comes_is_given_up_when_its_job_has_ended(tmp_path, spied):
     with platform_in(tmp_path / "state", settings(tmp_path)) as platform:
         platform.submit("a", command=["true"], job_type="other")
@@ -274,3 +297,82 @@ def test_one_that_never_comes_is_given_up_when_its_job_has_ended(tmp_path, spied
         platform.report("a", 0.5, checkpoint=gone)
         eventually(lambda: platform.get("/jobs/a")["warnings"] == [])
     assert spied.asked
+
+
+class Trainer:
+    """Uploads checkpoints of which no two are alike, reports each by its URL, and keeps few."""
+
+    def __init__(self, tmp_path, rng, spied):
+        self.tmp_path, self.rng, self.spied = tmp_path, rng, spied
+        self.step = self.attempt = self.written = 0
+        self.scored, self.waiting, self.lost = {}, {}, set()
+
+    def go_on(self, platform):
+        if not self.spied.down:
+            self.drain(platform)
+        self.step += 1
+        self.written += 1
+        place = self.tmp_path / "objects/runs/t/mine" / f"checkpoint-{self.step}"
+        shutil.rmtree(place, ignore_errors=True)
+        self.lost |= {self.waiting.pop(self.step)} if self.step in self.waiting else set()
+        url, _ = saved(self.tmp_path, self.step, values=self.written)
+        (place / "identity").write_text(str(self.written))
+        score = self.rng.choice([-1.0, 0.0, 1.0]) + self.rng.random()
+        platform.report("a", score, first=self.step, checkpoint=url, attempt=self.attempt)
+        self.scored[score] = self.written
+        self.waiting[self.step] = score
+
+    def rotate(self):
+        for step in range(1, self.step):
+            path = self.tmp_path / "objects/runs/t/mine" / f"checkpoint-{step}"
+            shutil.rmtree(path, ignore_errors=True)
+
+    def rewind(self):
+        self.step = self.rng.randrange(self.step + 1)
+        self.attempt += 1
+
+    def drain(self, platform):
+        eventually(lambda: platform.get("/jobs/a/best")["unverified"] == "")
+        self.waiting = {}
+
+    def check(self, platform):
+        """Compare `best` with what was scored best; what is reported is in custody by now.
+
+        But for what was overwritten while the store was down: that is gone, and said to be.
+        """
+        self.drain(platform)
+        found = platform.get("/jobs/a/best")
+        best, kept = max(self.scored), max(self.scored.keys() - self.lost)
+        assert found["best"]["score"] == pytest.approx(best)
+        assert found["best_saved"]["score"] == pytest.approx(kept)
+        assert found["backed"] is (best == kept)
+        path = Path(found["path"].removeprefix("file://"))
+        assert (path / "identity").read_text() == str(self.scored[kept])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_best_is_what_was_scored_best_whatever_happens_in_whatever_order(tmp_path, spied, seed):
+    rng = random.Random(seed)
+    trainer, config = Trainer(tmp_path, rng, spied), settings(tmp_path, wait_s=1.0)
+    begun = False
+    for _ in range(3):
+        with platform_in(tmp_path / "state", config, end_jobs=False) as platform:
+            if not begun:
+                platform.submit("a", job_type="other")
+                begun = True
+            for _ in range(12):
+                what = rng.random()
+                if what < 0.15 and trainer.step:
+                    trainer.rewind()
+                elif what < 0.3:
+                    spied.down = rng.random() < 0.5
+                else:
+                    trainer.go_on(platform)
+                if rng.random() < 0.6 and not spied.down and trainer.scored:
+                    trainer.check(platform)
+                    trainer.rotate()
+            spied.down = False
+            if rng.random() < 0.5:  # else the next controller finds it undone
+                trainer.check(platform)
+    with platform_in(tmp_path / "state", config) as platform:
+        trainer.check(platform)

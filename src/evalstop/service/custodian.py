@@ -8,6 +8,7 @@ import time
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import CustodyError, EvalStopError, TornCheckpointError
@@ -137,10 +138,11 @@ class Custodian:
             else:
                 jobs = [self._soon.pop() for _ in range(len(self._soon))]
             for job in jobs:
+                look = partial(self._safely, job, partial(self.look, job))
                 if not self._in_objects(job):
-                    self._look_safely(job)
+                    look()
                 elif self._lanes.is_idle(job):
-                    self._lanes.submit(job, lambda job=job: self._look_safely(job))  # type: ignore[misc]  # binds now
+                    self._lanes.submit(job, look)
 
     def _due(self) -> list[str]:
         """Return the jobs to look at in this round: those in object stores more rarely."""
@@ -158,9 +160,6 @@ class Custodian:
     def _in_objects(self, job: str) -> bool:
         """Whether looking at a job may ask an object store; then no thread of ours must wait."""
         return is_url(self.folder_of(job) or "") or self._urls.has(job)
-
-    def _look_safely(self, job: str) -> None:
-        self._safely(job, lambda: self.look(job))
 
     def _safely(self, job: str, act: Callable[[], None]) -> None:
         """Do something for a job; whatever it raises, other jobs, reports and stops go on (R30)."""
@@ -180,9 +179,8 @@ class Custodian:
         record = self._controller.ledger.jobs.get(job)
         if record is None:
             return
-        taken: list[bool | None] = [
-            self._take_url(job, record, url) for url in self._urls.wanted(job)
-        ]
+        taken: list[bool | None] = []
+        taken += [self._take_url(job, record, url) for url in self._urls.wanted(job)]
         if folder is not None:
             taken += [self._take(job, record, found) for found in self._place.find(folder)]
         if any(taken) or job in self._to_tidy:
@@ -228,22 +226,20 @@ class Custodian:
         for step, url in (named or {}).items():
             attempt = attempts.get(step, 0)
             if not self._urls.is_kept(job, url, attempt):
-                self._urls.note(job, url, Wanted(step, attempt))
+                self._urls.note(job, url, Wanted(step, attempt, time.time()))
         if not self._in_objects(job):
             self._secure(job, record, attempts)
         else:
-            self._wait_for(
-                job, lambda: self._safely(job, lambda: self._secure(job, record, attempts))
-            )
+            self._wait_for(job, partial(self._secure, job, record, attempts))
 
     def settle(self, job: str) -> None:
         """Wait, within bounds, for the pins of a job in an object store; before it is stopped."""
         if self._in_objects(job):
-            self._wait_for(job, lambda: self._look_safely(job))
+            self._wait_for(job, partial(self.look, job))
 
     def _wait_for(self, job: str, act: Callable[[], None]) -> None:
         with suppress(FutureTimeoutError, CancelledError):
-            self._lanes.submit(job, act).result(timeout=self._wait_s)
+            self._lanes.submit(job, partial(self._safely, job, act)).result(timeout=self._wait_s)
 
     def _secure(self, job: str, record: JobRecord, attempts: Mapping[int, int]) -> None:
         for url, wanted in self._urls.wanted(job).items():
@@ -263,6 +259,10 @@ class Custodian:
         wanted = self._urls.wanted(job).get(url)
         if wanted is None:
             return False
+        if record.newest[0] > wanted.attempt and self._is_another(url, wanted):
+            _log.warning("%s was written again before it could be kept", url)
+            self._urls.done(job, url, kept=False)
+            return False
         found = Found(step=wanted.step, name=url, path=url)
         kept = self._take(job, record, found, attempt=wanted.attempt) is not None
         if kept:
@@ -271,6 +271,12 @@ class Custodian:
         elif record.outcome is not None:
             self._urls.missed(job, url, torn=self._is_torn.pop((job, url), False))
         return kept
+
+    def _is_another(self, url: str, wanted: Wanted) -> bool:
+        """Whether what lies at a URL now is what a later attempt wrote."""
+        with suppress(TornCheckpointError):
+            return wanted.is_before(self._place.inspect(url).changed_at)
+        return False
 
     def _take(
         self, job: str, record: JobRecord, found: Found, *, attempt: int | None = None
@@ -390,5 +396,5 @@ class Custodian:
     def troubles(self) -> list[str]:
         """Return what could not be taken into custody, in sentences."""
         assert self._controller is not None
-        live = self._controller.kernel.state.view.jobs
-        return [f"custody of {job!r}: {why}" for job, why in self._refused.items() if job in live]
+        told = {*self._controller.kernel.state.view.jobs, *self._urls.waiting()}
+        return [f"custody of {job!r}: {why}" for job, why in self._refused.items() if job in told]

@@ -28,15 +28,28 @@ KIND = "checkpoint-urls"
 
 _REMEMBERED = 100
 _LOOKS_AT_WHAT_IS_GONE = 3
+_CLOCKS_MAY_DIFFER_S = 60.0
 
 K = TypeVar("K", bound=tuple[int, int])
 
 
 class Wanted(Struct, frozen=True):
-    """A URL to be taken into custody: as the checkpoint of which step and attempt."""
+    """A URL to be taken into custody: as the checkpoint of which step and attempt.
+
+    ``reported_at`` is our own time, in seconds since 1970.
+    """
 
     step: int
     attempt: int
+    reported_at: float = 0.0
+
+    def is_before(self, changed_at: float) -> bool:
+        """Whether what lies there was written after the report, and not by a clock that differs.
+
+        Where a later attempt has reported since, that is another checkpoint: a store that was down
+        was asked too late. Else it is an upload that ended after its report.
+        """
+        return changed_at > self.reported_at + _CLOCKS_MAY_DIFFER_S
 
 
 class NamedUrls:
