@@ -46,8 +46,8 @@ class FsspecObjects:
         timeout_s: bound of one request.
 
     Raises:
-        MissingExtraError: fsspec, or the package for this protocol, is not installed.
-        InputError: there is no such protocol, or an option is none.
+        MissingExtraError: fsspec or s3fs is not installed.
+        InputError: there is no such protocol, its package is missing, or an option is none.
     """
 
     def __init__(
@@ -63,8 +63,11 @@ class FsspecObjects:
                 given["auto_mkdir"] = True
             self._system = fsspec.filesystem(protocol, **(given | dict(options or {})))
         except ImportError as error:
-            package = getattr(error, "name", None) or str(error)
-            raise MissingExtraError(package, "object-store") from error
+            if protocol in {"s3", "s3a"}:
+                package = "s3fs"
+                raise MissingExtraError(package, "object-store") from error
+            message = f"{protocol}:// needs a package that is not installed: {error}"
+            raise InputError(message) from error
         except (ValueError, TypeError) as error:
             message = f"custody cannot open {protocol}:// with its options: {error}"
             raise InputError(message) from error

@@ -163,6 +163,7 @@ def test_paths_are_under_the_jobs_folder_and_know_its_number():
         ("trainer:/x", "trainer:/x"),
         ("mlflow:http://t:5000?run=a", "mlflow:http://t:5000?run=a"),
         ("wandb:team/p/%j", "wandb:team/p/7"),
+        ("s3://bucket/runs/%j", "s3://bucket/runs/7"),
     ],
 )
 def test_scores_may_be_in_any_kind_of_place(place, full):

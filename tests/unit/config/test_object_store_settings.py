@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from evalstop.config.object_store import check_object_store, open_objects
@@ -58,9 +60,20 @@ def test_a_mistake_is_told_when_settings_are_read(tmp_path):
         read_settings(path)
 
 
-def test_a_store_whose_package_is_missing_names_the_extra():
-    with pytest.raises(MissingExtraError, match=r"evalstop\[object-store\]"):
+def test_a_store_whose_package_is_missing_is_told_what_to_install(monkeypatch):
+    for package in ("s3fs", "gcsfs"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"'s3fs'.*evalstop\[object-store\]"):
+        open_objects(CustodySettings(store="s3://bucket/evalstop"))
+    with pytest.raises(InputError, match="gcsfs"):
         open_objects(CustodySettings(store="gs://bucket/evalstop"))
+
+
+def test_without_fsspec_itself_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    monkeypatch.delitem(sys.modules, "evalstop.custody.fsspec", raising=False)
+    with pytest.raises(MissingExtraError, match=r"'fsspec'.*evalstop\[object-store\]"):
+        open_objects(CustodySettings(store="memory://evalstop"))
 
 
 @pytest.mark.parametrize("store", ["nosuch://bucket/evalstop"])

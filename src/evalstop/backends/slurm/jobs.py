@@ -61,9 +61,9 @@ def job_launch(name: str, record: JobRecord, optin: OptIn) -> Launch:
 def resolve(place: str, name: str, record: JobRecord) -> str:
     """Return a place of a comment in full: %j is the job's id, a path is under its folder.
 
-    A place may be a path, a kind and a path (``tensorboard:runs``) or a tracker's address.
+    A place may be a path, a kind and a path (``tensorboard:runs``), a tracker's address or a URL.
     """
     kind, path = _KIND.fullmatch(place.replace("%j", name)).groups()  # type: ignore[union-attr]  # fits all
-    if not path or path.startswith("/") or kind in _TRACKERS:
+    if not path or path.startswith("/") or kind in _TRACKERS or "://" in path:
         return f"{kind or ''}{path}"
     return f"{kind or ''}{record.work_dir}/{path}"
