@@ -87,9 +87,9 @@ def submission(situation: Situation, spec: JobSpec) -> Sequence[Event]:
 
 
 def evaluations(situation: Situation, job: str, reports: Sequence[EvalIn]) -> Sequence[Event]:
-    """Return the evaluations that are new; repeats have no effect (R15)."""
+    """Return the evaluations that are new, in order of step; repeats have no effect (R15)."""
     record = known(situation.ledger.jobs, job)
-    events: list[Event] = []
+    events: list[EvalReported] = []
     taken: set[int] = set()
     for report in reports:
         metric = report.metric_of(record.spec)
@@ -107,7 +107,17 @@ def evaluations(situation: Situation, job: str, reports: Sequence[EvalIn]) -> Se
                 reported_at=report.reported_at,
             )
         )
-    return events
+    return in_order(events)
+
+
+def in_order(events: Sequence[EvalReported]) -> list[EvalReported]:
+    """Return evaluations that came together in order of step.
+
+    The verdict does not depend on it (R11), but its cost does: each that comes after a later one
+    has the whole curve judged anew, and ten thousand of them backwards would keep every other job
+    waiting for minutes.
+    """
+    return sorted(events, key=lambda event: (event.point.attempt, event.point.step))
 
 
 def losses(situation: Situation, job: str, reports: Sequence[LossIn]) -> Sequence[Event]:

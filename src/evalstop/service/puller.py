@@ -21,6 +21,7 @@ from evalstop.core.events import EvalReported
 from evalstop.feedback.evaluator import Evaluator, EvaluatorSettings
 from evalstop.service.candidates import Candidates
 from evalstop.service.carry_out import launch_of
+from evalstop.service.facts import in_order
 from evalstop.service.ledger import report_identity, with_checkpoint
 from evalstop.service.sources import sources_of
 from evalstop.traces.names import find, unknown_metric
@@ -343,8 +344,8 @@ class Puller:
 
 def _facts(
     readings: Sequence[Reading], situation: Situation, logged: Mapping[str, Before]
-) -> list[Event]:
-    events: list[Event] = []
+) -> list[EvalReported]:
+    events: list[EvalReported] = []
     taken: set[tuple[str, int]] = set()
     for reading in readings:
         record = situation.ledger.jobs.get(reading.job)
@@ -364,7 +365,7 @@ def _facts(
                 reported_at=reading.reported_at,
             )
         )
-    return events
+    return in_order(events)
 
 
 def _drained(source: FeedbackSource) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import socket
 import threading
@@ -15,6 +16,7 @@ import pytest
 import uvicorn
 
 from evalstop.config.settings import ClusterSettings, CustodySettings, PolicySettings, Settings
+from evalstop.core.events import EvalReported
 from evalstop.policies.modes import Mode
 from evalstop.service.api import create_app
 from evalstop.service.assemble import start
@@ -223,6 +225,25 @@ def test_what_no_process_can_be_started_with_is_refused_at_the_door(shared, fiel
     answer = shared.submit("unstartable", **fields)
     assert answer.status_code == 422, answer.text
     assert shared.get("/jobs/unstartable").status_code == 404
+
+
+@pytest.mark.parametrize("order", ["backwards", "shuffled", "in order"])
+def test_a_batch_is_taken_in_by_step_however_it_is_ordered(client, order):
+    client.submit("a")
+    steps = list(range(300))
+    if order == "backwards":
+        steps.reverse()
+    elif order == "shuffled":
+        random.Random(1).shuffle(steps)
+    batch = [{"step": step, "score": 0.5 + step / 1000, "attempt": step % 2} for step in steps]
+    assert client.post("/jobs/a/evals", {"evals": batch}).json()["accepted"] == 300
+    logged = [
+        (entry.event.point.attempt, entry.event.point.step)
+        for entry in client.running.platform.parts.store.read_job("a")
+        if isinstance(entry.event, EvalReported)
+    ]
+    assert logged == sorted(logged)
+    assert len(logged) == 300
 
 
 @pytest.mark.parametrize(
