@@ -227,7 +227,7 @@ class ClusterState:
 
     def _resize(self, event: JobResized) -> None:
         job = self._known(event, event.job, None)
-        self._settle(job)
+        self._settle(job, event.time)
         if event.service_s is not None:
             force_setattr(job, "service_s", event.service_s)
         promised = self._resizing.pop(job.id, job.held_gpus)
@@ -332,8 +332,7 @@ class ClusterState:
         self._move_free(pool, -gpus)
 
     def _release(self, job: JobView) -> None:
-        self._settle(job)
-        force_setattr(job, "started_at", NOT_RUNNING)
+        self._settle(job, NOT_RUNNING)
         held = job.held_gpus
         if self._resizing:
             held = max(held, self._resizing.pop(job.id, 0))
@@ -341,15 +340,14 @@ class ClusterState:
             force_setattr(job, "held_gpus", 0)
             self._move_free(self._pool_of.get(job.id, ""), held)
 
-    def _settle(self, job: JobView) -> None:
-        """Move the service of the current start into the sums."""
+    def _settle(self, job: JobView, started_at: float) -> None:
+        """Move the service of the current start into the sums; it goes on from ``started_at``."""
         started = job.started_at
         if started == started:  # noqa: PLR0124 -- NaN test
-            now = self.view.now
-            ran = now - started
+            ran = self.view.now - started
             force_setattr(job, "service_s", job.service_s + ran * job.rate)
             force_setattr(job, "gpu_seconds", job.gpu_seconds + ran * job.held_gpus)
-            force_setattr(job, "started_at", now)
+            force_setattr(job, "started_at", started_at)
 
     def _move_free(self, name: str, gpus: int) -> None:
         if gpus:

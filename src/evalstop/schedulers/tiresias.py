@@ -104,12 +104,14 @@ class Tiresias:
         if not promote >= 0:
             msg = f"tiresias: promote must be 0 (never) or above, but got {promote}"
             raise SpecError(msg)
-        self._limits = tuple(limits)
+        levels = tuple(enumerate(limits))
+        self._limits_from = [levels[level:][::-1] for level in range(len(limits) + 1)]
+        """Levels and limits that a job of each queue has ahead of it, the last one first."""
         self._promote = promote
         self._fill = QueueFill(queues=len(limits) + 1)
         self._places: dict[str, _Place] = {}
         self._crossings: list[list[_Crossing]] = [[] for _ in limits]
-        self._due_at = _NEVER  # no crossing is earlier
+        self._look_at = _NEVER  # no crossing is earlier, nor what we are woken for
         # We are woken at a crossing no later than the next that concerns who waits with this key
         # or a larger one; that jobs leave only makes it early.
         self._awake_at = _NEVER
@@ -119,25 +121,20 @@ class Tiresias:
         self._front = 0  # goes down: ahead of those who wait
         self._next_timer = 0
 
-    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: C901, PLR0912 -- one arm for each fact
+    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: C901 -- one arm for each fact
         """Give the GPUs to the jobs that have had the least of them."""
         if type(event) is EvalReported:
             return ()
-        now = view.now
-        if self._awake_at <= now:
-            self._awake_at = self._awake_for = _NEVER
-        behind: Sequence[_Place] = ()
-        if self._due_at <= now and (crossed := self._crossed(view)):
-            if type(event) is TimerFired and self._demote_unnoticed(event.token, crossed, view):
+        behind: Sequence[_Place] | None = ()
+        if self._look_at <= view.now:
+            behind = self._catch_up(event, view)
+            if behind is None:
                 return self._ask(())
-            behind = self._demote(crossed)
         asked: Sequence[Action] = ()
-        woken: Sequence[Action] = ()
         if type(event) is JobStarted:
-            woken = self._started(self._places[event.job], view.jobs[event.job], now)
-            if not behind:
-                return woken
-        elif type(event) is JobEnded:
+            woken = self._started(self._places[event.job], view.jobs[event.job], view.now)
+            return [*self._fill_behind(behind, view), *woken] if behind else woken
+        if type(event) is JobEnded:
             place = self._places.pop(event.job)
             self._fill.leave(place)
             place.start = _NOT_STARTED
@@ -150,19 +147,15 @@ class Tiresias:
             if gpus <= free and not behind and not self._fill.fits(free):
                 return self._ask((Start(job=name, gpus=gpus),))  # the only one that fits
             self._fill.waiting.add((1, place.rank, name, gpus))
+        elif type(event) is JobPreempted:
+            asked = self._preempted(event.job, view)
         elif type(event) is TimerFired:
             if event.token in self._timers:
                 self._promote_at(event.token, view)
-        elif type(event) is JobPreempted:
-            asked = self._preempted(event.job, view)
         elif type(event) is not CapacityChanged and not behind:
             return ()
-        actions = self._fill.fill(view)
-        if behind:
-            self._let_run(behind, actions, view)
-        if asked or woken:
-            actions = [*asked, *actions, *woken]
-        return self._ask(actions)
+        actions = self._fill_behind(behind, view) if behind else self._fill.fill(view)
+        return self._ask([*asked, *actions] if asked else actions)
 
     def level(self, job: str) -> int:
         """Return which queue a job was in when last looked at, from 0."""
@@ -174,6 +167,17 @@ class Tiresias:
 
     # ---- crossings -----------------------------------------------------------------------
 
+    def _catch_up(self, event: Event, view: ClusterView) -> Sequence[_Place] | None:
+        """Demote who has crossed a limit: see `_demote`; None if nothing else is to be done."""
+        if self._awake_at <= view.now:
+            self._awake_at = self._awake_for = _NEVER
+        crossed = self._crossed(view)
+        if not crossed:
+            return ()
+        if type(event) is TimerFired and self._demote_unnoticed(event.token, crossed, view):
+            return None
+        return self._demote(crossed)
+
     def _crossed(self, view: ClusterView) -> Sequence[tuple[_Place, JobView]]:
         """Return who has crossed a limit and runs on, in order of their crossings."""
         now, jobs = view.now, view.jobs
@@ -184,7 +188,7 @@ class Tiresias:
                 if heap and (nearest is None or heap[0] < nearest[0]):
                     nearest = heap
             if nearest is None:
-                self._due_at = _NEVER
+                self._look_at = self._awake_at
                 return crossed
             time, start, _, place = nearest[0]
             if place.start != start:
@@ -196,7 +200,7 @@ class Tiresias:
                     crossed.append((place, job))
                 # Else it is on its way out: judged again when it comes back.
             else:
-                self._due_at = time
+                self._look_at = min(time, self._awake_at)
                 return crossed
 
     def _demote(self, crossed: Sequence[tuple[_Place, JobView]]) -> Sequence[_Place]:
@@ -221,7 +225,7 @@ class Tiresias:
     ) -> bool:
         """Move a lone job that has crossed a limit if that lets nobody in; return whether it was.
 
-        What `_demote`, a fill that finds nobody and `_let_run` come to, in a third of the time.
+        What `_demote`, and a `_fill_behind` that finds nobody come to, in a third of the time.
         """
         if len(crossed) > 1 or timer in self._timers:
             return False
@@ -232,16 +236,16 @@ class Tiresias:
         self._fill.move(place, key - 1, self._last_rank(), job.held_gpus)
         return True
 
-    def _let_run(
-        self, behind: Sequence[_Place], actions: Sequence[Action], view: ClusterView
-    ) -> None:
-        """Let demoted jobs that keep their GPUs stand last among the running of their queue."""
+    def _fill_behind(self, behind: Sequence[_Place], view: ClusterView) -> Sequence[Action]:
+        """Fill; those who keep their GPUs stand last among the running of their queue then."""
+        actions = self._fill.fill(view)
         leaving = {action.job for action in actions if type(action) is Preempt}
         for place in behind:
             name = place.job
             if name not in leaving and name in view.jobs:
                 gpus = view.jobs[name].held_gpus
                 self._fill.move(place, place.key & ~1, self._last_rank(), gpus)
+        return actions
 
     def _ask(self, actions: Sequence[Action]) -> Sequence[Action]:
         """Ask to be woken at the next crossing that would put a job behind one that waits."""
@@ -272,27 +276,25 @@ class Tiresias:
         if self._promote:
             self._wait_is_over(place, now)
         attained = job.gpu_seconds - place.forgiven
-        limits, crossings = self._limits, self._crossings
+        crossings = self._crossings
         time = _NEVER
-        times = []
-        for level in range(len(limits) - 1, key // 2 - 1, -1):
-            left = limits[level] - attained
+        for level, limit in self._limits_from[key >> 1]:
+            left = limit - attained
             time = now + left / held if left > 0.0 else now
             heappush(crossings[level], (time, rank, level, place))
-            times.append(time)
-        self._due_at = min(self._due_at, time)
+        if time < self._look_at:  # noqa: PLR1730 -- a call of min costs more than the rest
+            self._look_at = time
         if self._awake_for == _NEVER:
             return self._ask(())
-        if time < self._awake_at:
-            self._awake_for = lowest = self._fill.waiting.lowest()
-            wake = _NEVER
-            for level, time in zip(range(len(limits) - 1, -1, -1), times, strict=False):
-                if 2 * level + 3 >= lowest:
-                    wake = time
-            if wake < self._awake_at:
-                self._awake_at = wake
-                return (WakeAt(time=wake, token=_CROSSING),)
-        return ()
+        if time >= self._awake_at:
+            return ()
+        lowest = self._fill.waiting.lowest()
+        if lowest > (key | 1) + 2:  # the next concerns nobody, a later one may
+            self._awake_for = _NEVER
+            return self._ask(())
+        self._awake_for = lowest
+        self._awake_at = time
+        return (WakeAt(time=time, token=_CROSSING),)
 
     def _wait_is_over(self, place: _Place, now: float) -> None:
         if place.waits_since == place.waits_since:
