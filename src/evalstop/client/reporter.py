@@ -181,6 +181,10 @@ class Reporter:
         try:
             if not is_first_rank():
                 return
+            if direction not in {None, "", "max", "min"}:
+                # Filed, it would read as "min": the worst model would be the best.
+                self._complain(f"direction must be 'max' or 'min', but got {direction!r}: left out")
+                direction = None
             made = make_report(
                 step=step,
                 score=score,
@@ -364,7 +368,7 @@ def _shared() -> Reporter:
     return _reporter
 
 
-def report(step: object, score: object, **fields: object) -> None:
+def report(step: object = None, score: object = None, **fields: object) -> None:
     """Report one evaluation of this job; see `Reporter.report`. Never raises.
 
     ``report(step=500, score=0.61, stderr=0.012, direction="max")``

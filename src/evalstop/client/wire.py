@@ -109,7 +109,11 @@ def make_report(
         TypeError, ValueError: if ``step`` or ``score`` is no number.
     """
     value = _number(score)
-    made: Report = {"step": int(step), "reported_at": reported_at}  # type: ignore[call-overload] # as above
+    whole = int(step)  # type: ignore[call-overload] # as above
+    if whole != _number(step):
+        message = f"step must be a whole number, but it is {step!r}"
+        raise ValueError(message)
+    made: Report = {"step": whole, "reported_at": reported_at}
     if value is None or math.isfinite(value):
         made["score"] = value
     else:
@@ -140,6 +144,6 @@ def file_line(job: str, report: Report) -> str:
     """Return one line of the JSONL file: the long form that ``evalstop replay`` reads."""
     line: Report = {"trace_id": job, **report}
     direction = line.pop("direction", None)
-    if direction is not None:
+    if direction in {"max", "min"}:
         line["greater_is_better"] = direction == "max"
     return json.dumps(line, allow_nan=False) + "\n"

@@ -258,6 +258,34 @@ def test_nonsense_never_raises(destination, arguments, monkeypatch):
     module.report(**arguments)
 
 
+def test_nothing_at_all_never_raises(destination, monkeypatch):
+    monkeypatch.setattr(module, "_reporter", Reporter(destination("")))
+    module.report()
+    module.report(1)
+
+
+@pytest.mark.parametrize("word", ["up", "Max", "maximize", "higher", True, 1])
+def test_a_direction_that_is_none_is_told_and_never_filed_as_the_other(
+    destination, tmp_path, word, caplog
+):
+    reporter = Reporter(destination(""))
+    reporter.report(step=1, score=0.5, direction=word)
+    reporter.report(step=2, score=0.6, direction="max")
+    assert "direction must be 'max' or 'min'" in caplog.text
+    first, second = lines(tmp_path)
+    assert (first["step"], first["score"], "greater_is_better" in first) == (1, 0.5, False)
+    assert second["greater_is_better"] is True
+
+
+@pytest.mark.parametrize("step", [1.5, float("nan"), float("inf"), "1.5"])
+def test_a_step_that_is_not_whole_is_no_other_step(destination, tmp_path, step, caplog):
+    reporter = Reporter(destination(""))
+    reporter.report(step=step, score=0.5)
+    reporter.report(step=2.0, score=0.6)
+    assert "a report was lost" in caplog.text
+    assert [line["step"] for line in lines(tmp_path)] == [2]
+
+
 def test_numbers_of_numpy_are_numbers(destination, tmp_path):
     import numpy as np
 
