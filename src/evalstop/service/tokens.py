@@ -80,6 +80,15 @@ class Tokens:
         """Make a token worthless."""
         self._documents.delete(_TOKEN, _hash(token))
 
+    def holds(self, digest: str) -> bool:
+        """Return whether the token of this whole hash is still worth something."""
+        return self._documents.get(_TOKEN, digest) is not None
+
+    @staticmethod
+    def digest(token: str) -> str:
+        """Return a token's whole hash, by which it is kept."""
+        return _hash(token)
+
     @staticmethod
     def id_of(token: str) -> str:
         """Return the first digits of a token's hash, by which people tell tokens apart."""

@@ -208,6 +208,18 @@ def test_unknown_orders_and_oversized_forms_change_nothing(console):
     assert console.running.platform.job("a")["phase"] == "running"
 
 
+def test_a_token_that_is_revoked_ends_the_sessions_it_opened(console):
+    made = console.api.post("/tokens", json={"name": "olga", "scope": "operator"}).json()
+    olga, other = Browser(console.client(), made["token"]), console.operator()
+    key = olga.form_key()
+    assert olga.get("/ui/jobs").status_code == 200
+    console.api.delete(f"/tokens/{made['id']}").raise_for_status()
+    assert olga.http.get("/ui/jobs").status_code == 303
+    assert olga.http.post("/ui/freeze", data={"form_key": key}).status_code == 401
+    assert olga.http.get("/ui/stream").status_code == 401
+    assert other.http.get("/ui/jobs").status_code == 200
+
+
 def test_logging_out_ends_the_session_for_good(console):
     olga = console.operator()
     cookies = dict(olga.http.cookies)

@@ -28,9 +28,13 @@ _FORBIDDEN = 403
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """One person's browser; ``form_key`` proves that a form came from our page."""
+    """One person's browser; ``form_key`` proves that a form came from our page.
+
+    Whose token is revoked is logged out: ``token_digest`` tells which it was.
+    """
 
     principal: Principal
+    token_digest: str
     form_key: str
     ends_at: float
 
@@ -59,7 +63,10 @@ class Sessions:
             self._open.pop(next(iter(self._open)))
         key = secrets.token_urlsafe(32)
         self._open[key] = Session(
-            principal=principal, form_key=secrets.token_urlsafe(24), ends_at=now + LASTS_S
+            principal=principal,
+            token_digest=self._tokens.digest(token.strip()),
+            form_key=secrets.token_urlsafe(24),
+            ends_at=now + LASTS_S,
         )
         return key
 
@@ -70,7 +77,11 @@ class Sessions:
             AccessError: nobody is logged in.
         """
         session = self._open.get(request.cookies.get(COOKIE, ""))
-        if session is None or session.ends_at <= self._now():
+        if (
+            session is None
+            or session.ends_at <= self._now()
+            or not self._tokens.holds(session.token_digest)  # revoked meanwhile
+        ):
             message = "log in first"
             raise AccessError(message, _UNKNOWN)
         return session
