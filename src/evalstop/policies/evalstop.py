@@ -157,8 +157,6 @@ class EvalStop:
         self.rules = rules if isinstance(rules, Rules) else Rules.of(rules)
         self._watches: dict[str, Watch] = {}
         self._base_hears_evals = hears_evals(base)
-        self._foresee_of_base = foresight_of(base)
-        self._base_takes_in = getattr(base, "take_in", None)
         # A subclass that decides otherwise promises nothing by what is promised here.
         self._may_foresee = type(self).decide is EvalStop.decide
 
@@ -230,7 +228,8 @@ class EvalStop:
         """
         if self.guard is not None or not self._may_foresee:
             return start
-        stop = self._foresee_of_base(job, ahead, start, view)
+        # Looked up here: a snapshot of a policy holds data, and no functions.
+        stop = foresight_of(self.base)(job, ahead, start, view)
         if stop <= start:
             return start
         watch = self._watches.get(job) or self._watch(job, view)
@@ -241,8 +240,9 @@ class EvalStop:
     def take_in(self, job: str, ahead: Ahead, start: int, stop: int) -> None:
         """Hear of evaluations that were foreseen to raise no alarm, and have happened."""
         self._watches[job].history.take_in(ahead, start, stop)
-        if self._base_takes_in is not None:
-            self._base_takes_in(job, ahead, start, stop)
+        take_in = getattr(self.base, "take_in", None)
+        if take_in is not None:
+            take_in(job, ahead, start, stop)
 
     def disown(self, job: str) -> None:
         """Forget that a stop was announced, held or told: in a replay, it was decided otherwise.
