@@ -30,7 +30,7 @@ _PROXY = "critic/rewards/mean"
 _DECODE = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def read_jsonl(path: Path, metric: str | None = None) -> Loaded:  # noqa: ARG001 -- as every reader
+def read_jsonl(path: Path, metric: str | None = None) -> Loaded:
     """Read a JSONL file of either form.
 
     A last line without line end that is cut short is named among the errors, and the lines
@@ -44,7 +44,8 @@ def read_jsonl(path: Path, metric: str | None = None) -> Loaded:  # noqa: ARG001
         raise errors[0] if errors else ReadError(str(path), "the file is empty")
     if "data" in rows[0] and "trace_id" not in rows[0]:
         return Loaded(verl_curves(str(path), path.stem, rows, lines), errors)
-    return Loaded(longform.curves(table_from_rows(str(path), rows, lines)), errors)
+    table, name = table_from_rows(str(path), rows, lines, stem=path.stem, metric=metric)
+    return Loaded(longform.curves(table, metric=name), errors)
 
 
 def verl_curves(

@@ -86,23 +86,31 @@ def table_from_arrow(data: pa.Table, source: str, wide: str | None = None) -> lo
 
 
 def table_from_rows(
-    source: str, rows: Sequence[Mapping[str, object]], lines: Sequence[int]
-) -> longform.Table:
-    """Return a table of JSON objects.
+    source: str,
+    rows: Sequence[Mapping[str, object]],
+    lines: Sequence[int],
+    *,
+    stem: str,
+    metric: str | None = None,
+) -> tuple[longform.Table, str]:
+    """Return a table of JSON objects, and what its scores are called.
 
     Args:
         source: the file.
         rows: one object a row.
         lines: each row's line in the file.
+        stem: what the run is called, where objects with one key a metric name none.
+        metric: the key to take as the score where there is no ``score`` or ``value``.
 
     Raises:
         ReadError: a value is neither a number, nor text that is one.
     """
-    names = dict.fromkeys(name for row in rows for name in row if name in _known())
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    wide = _wide_column(source, header, metric)
     columns: dict[str, pa.Array] = {}
-    for name in names:
+    for name in (name for name in header if name in _known() or name == wide):
         cells = [row.get(name) for row in rows]
-        if name in longform.NUMBERS:
+        if name in longform.NUMBERS or name == wide:
             places = (f"{source}:{line}" for line in lines)
             numbers = [
                 as_number(cell, name, place) for cell, place in zip(cells, places, strict=True)
@@ -111,7 +119,8 @@ def table_from_rows(
         else:
             columns[name] = pa.array([None if c is None else str(c) for c in cells], pa.string())
     columns |= _signals(rows)
-    return longform.Table(source, columns, lambda row: f"{source}:{lines[row]}")
+    table = longform.Table(source, columns, lambda row: f"{source}:{lines[row]}", header)
+    return _completed(table, stem, wide), wide or "score"
 
 
 def _signals(rows: Sequence[Mapping[str, object]]) -> dict[str, pa.Array]:

@@ -107,6 +107,24 @@ def test_runs_below_each_other_in_a_wide_table_are_told_apart(tmp_path, name):
     ]
 
 
+@pytest.mark.parametrize("spelling", ["eval/acc", "eval_acc", "acc"])
+def test_lines_with_a_key_a_metric_are_read_like_a_table_of_them(tmp_path, expected, spelling):
+    path = tmp_path / "logged.jsonl"
+    rows = [
+        {"step": i * 100, "eval/acc": s, "eval/loss": 1 - s, "lr": 1e-5}
+        for i, s in enumerate(SCORES)
+    ]
+    rows.insert(3, {"step": 250, "lr": 1e-5})  # a line without an evaluation
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (result,) = replay([path], parse_rule("default"), metric=spelling, direction="max").results
+    assert (result.stop_step, result.best_step, result.n_evals) == expected
+    assert (result.trace_id, result.metric) == ("logged", "eval/acc")
+    with pytest.raises(InputError, match="name the column with --metric"):
+        replay([path], parse_rule("default"), direction="max")
+    with pytest.raises(InputError, match="Did you mean 'eval/acc'"):
+        replay([path], parse_rule("default"), metric="acx", direction="max")
+
+
 def wide(scores_of_runs):
     rows = [f"{i * 100},{s}" for scores in scores_of_runs for i, s in enumerate(scores)]
     return "\n".join(["step,accuracy", *rows]) + "\n"
