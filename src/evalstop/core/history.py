@@ -120,7 +120,8 @@ class History(Generic[S]):
     @property
     def verdict(self) -> Verdict:
         """What the rule says of the curve as it stands."""
-        self._note()
+        if self._foreseen is not None:
+            self._note()
         if self._folded < len(self._series):
             self._catch_up()
         return self._verdict

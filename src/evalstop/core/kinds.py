@@ -125,6 +125,8 @@ class CurveSigns:
         self.proxies = (*self.proxies, proxy)[-_MEAN_OF:]
 
     def _collapsed(self, series: Sequence[EvalPoint]) -> bool:
+        if series[-1].score >= series[0].score:
+            return False  # not far below it, whatever the ground: it is looked at when need be
         for index in range(self.trodden, len(series)):
             point = series[index]
             stderr = point.stderr or stderr_of_share(abs(point.score), point.n_items) or 0.0
