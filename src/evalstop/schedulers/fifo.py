@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from evalstop.core.actions import Action, Start
 from evalstop.core.events import (
     CapacityChanged,
-    EvalReported,
     JobEnded,
     JobPreempted,
     JobSubmitted,
@@ -45,8 +44,6 @@ class Fifo:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Start from the head of the queue while it fits."""
-        if type(event) is EvalReported:
-            return ()  # first, since most events are evaluations
         if type(event) is JobSubmitted:
             self._queue.append(event.job.id)
         elif type(event) is JobPreempted:

@@ -131,6 +131,9 @@ class GreedyFill:
         """Return the same where all who run have one weight: most events come this way."""
         ((weight, known),) = self._lists.items()
         place = len(known)
+        if not place or known[-1][0] < _lowest(self.waiting.front()[0], weight, now):
+            fits = self.waiting.first(free)  # nobody who runs is behind anyone who waits
+            return None if fits is None else ([place], fits)
         found: tuple[list[int], Entry] | None = None
         for head in sorted(self.waiting.heads.values(), reverse=True):
             key, _, _, size = head

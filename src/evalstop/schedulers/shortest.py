@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from evalstop.core.actions import Action, Start
 from evalstop.core.events import (
     CapacityChanged,
-    EvalReported,
     JobEnded,
     JobPreempted,
     JobStarted,
@@ -108,8 +107,6 @@ class SrtfEst:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give the GPUs to the jobs with the least left to do."""
-        if type(event) is EvalReported:
-            return ()  # first, since most events are evaluations
         if type(event) is JobSubmitted:
             self._tickets[event.job.id] = self._next_ticket
             self._next_ticket += 1
