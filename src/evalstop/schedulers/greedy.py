@@ -160,7 +160,7 @@ class GreedyFill:
                 if (phase := job.phase) is _RUNNING or phase is _PREEMPTING:
                     key = weight * (anchor - now) if anchor > now else 0.0
                     tail.append(((key, number, name, gpus), job))
-        if len(tail) > 1:
+        if len(places) > 1 and len(tail) > 1:  # one list is in order as it is
             tail.sort(key=_KEY)
         return tail
 
