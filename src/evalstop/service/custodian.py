@@ -312,7 +312,11 @@ class Custodian:
             if attempt is None and record.newest[1] != found.step:
                 self._fresh.setdefault(job, set()).add(found.name)
         if record.saved.get(found.step) != found.name:
-            self._log_saved(job, found)
+            try:
+                self._log_saved(job, found)
+            except Exception:  # the log cannot be written now: looked at anew, and told then
+                known.pop(found.name, None)
+                raise
         return True
 
     def _settled(self, job: str, found: Found, state: Hashable) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from evalstop.core.errors import StoreError
+from evalstop.core.events import CheckpointSaved, TimerFired
 from evalstop.custody import FileCustody
 from evalstop.ports import Launch
 from evalstop.service.carry_out import LAUNCH
+from evalstop.service.controller import BusyError
 from evalstop.service.custodian import Custodian
 from evalstop.testing.custody import write_checkpoint
 
@@ -49,3 +52,39 @@ def test_few_stay_where_few_are_wanted(kept):
 
 def test_what_is_being_evaluated_stays(kept):
     assert kept(in_use=(2, 4), unscored=1) == [2, 4, 6]
+
+
+def test_a_checkpoint_taken_while_the_log_cannot_be_written_is_told_when_it_can(platform, tmp_path):
+    platform.look()
+    platform.submit("a")
+    platform.look()
+    launch = Launch(command=("last",), checkpoints=str(tmp_path / "out"))
+    platform.documents.put(LAUNCH, "a", msgspec.json.encode(launch))
+    store = FileCustody(tmp_path / "custody")
+    custodian = Custodian(store, platform.documents, settle_s=0.0)
+    custodian.attach(platform.controller)
+    controller, append = platform.controller, platform.store.append
+
+    def full(_entries):
+        message = "the disk is full"
+        raise StoreError(message)
+
+    platform.store.append = full
+    controller.start()
+    with pytest.raises(BusyError):  # an entry waits for the disk
+        controller.ask(lambda s: [TimerFired(time=s.now)]).result(timeout=30)
+    write_checkpoint(tmp_path / "out", 3)
+    for _ in range(2):
+        with pytest.raises(BusyError):
+            custodian.look("a")
+    platform.store.append = append
+    custodian.look("a")
+    custodian.look("a")
+    controller.close()
+    saved = [
+        event.checkpoint
+        for event in (entry.event for entry in platform.store.read_job("a"))
+        if isinstance(event, CheckpointSaved)
+    ]
+    assert saved == ["checkpoint-3"]
+    assert [(pin.step, pin.name) for pin in store.pins("a")] == [(3, "checkpoint-3")]
