@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -130,15 +131,22 @@ class _Part(NamedTuple):
 
 
 def _read_folder(root: Path, metric: str | None) -> Loaded:
-    files = sorted(path for path in root.rglob("*") if path.is_file())
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise _forbidden(root)
+    found = sorted(path for path in root.rglob("*") if path.is_file())
+    may_be_read = {path: os.access(path, os.R_OK) for path in found}
+    files = [path for path in found if may_be_read[path]]
     curves: list[Curve] = []
-    errors: list[ReadError] = []
+    errors = [_forbidden(path) for path in found if not may_be_read[path] and _is_named(path)]
     for part in _parts(root, files, metric):
         for way in part.ways:
             try:
                 loaded = way()
             except ReadError as error:
                 errors.append(error)
+                continue
+            except OSError as error:  # gone, or forbidden, since it was seen
+                errors.append(ReadError(error.filename or str(root), f"cannot be read: {error}"))
                 continue
             errors += loaded.errors
             curves += [replace(c, trace_id=part.name or c.trace_id) for c in loaded.curves]
@@ -189,6 +197,21 @@ def _runs_of_states(files: Iterable[Path]) -> list[tuple[Path, list[Path]]]:
 def _name(root: Path, run: Path) -> str:
     """Return a run's name within ``root``: its path, or the folder's own name."""
     return root.absolute().name if run == root else run.relative_to(root).as_posix()
+
+
+def _is_named(path: Path) -> bool:
+    """Return whether a file has a name that readers look for; other files may be as they are."""
+    name = path.name
+    return (
+        name == _STATE
+        or path.suffix in {*_TABLES, _OFFLINE, ".eval"}
+        or "tfevents" in name
+        or lm_eval.is_results(path)
+    )
+
+
+def _forbidden(path: Path) -> ReadError:
+    return ReadError(str(path), "cannot be read: Permission denied")
 
 
 def _nothing_found(root: Path, files: Sequence[Path]) -> ReadError:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -153,3 +154,42 @@ def test_a_direction_is_read_however_tables_hold_truth(tmp_path, word, direction
     path.write_text(f"trace_id,step,score,greater_is_better\na,1,0.5,{word}\na,2,0.6,\n")
     (result,) = replay([path], parse_rule("default")).results
     assert result.direction == direction
+
+
+FORBIDDEN = ["b.csv", "b.jsonl", "b.parquet", "run/trainer_state.json", "b.eval", "b.wandb",
+             "results_1.json", "events.out.tfevents.1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_a_file_that_may_not_be_read_spares_the_others_of_its_folder(
+    monkeypatch, tmp_path, expected, name
+):
+    (tmp_path / "plain.csv").unlink()
+    (tmp_path / "a.csv").write_text(LONG)
+    (tmp_path / "weights.bin").write_bytes(b"w")
+    bad = tmp_path / name
+    bad.parent.mkdir(exist_ok=True)
+    bad.write_text(LONG)
+    closed = {str(bad), str(tmp_path / "weights.bin")}
+    opened, access = Path.open, os.access  # a test may run as root, who may read everything
+
+    def open_(self, *arguments, **options):
+        if str(self) in closed:
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", open_)
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: str(path) not in closed and access(path, mode)
+    )
+    report = replay([tmp_path], parse_rule("default"), direction="max")
+    assert [(one.stop_step, one.best_step, one.n_evals) for one in report.results] == [expected]
+    assert [(error.source, error.message) for error in report.errors] == [
+        (str(bad), "cannot be read: Permission denied")
+    ]
+
+
+def test_a_folder_that_may_not_be_read_is_not_called_empty(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ReadError, match="cannot be read: Permission denied"):
+        read_source(tmp_path)
