@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evalstop.core.errors import CustodyError, EvalStopError, TornCheckpointError
 from evalstop.core.events import CheckpointSaved
@@ -69,7 +69,7 @@ class Custodian:
         self._store = store
         self._place: Place = place or FilePlace()
         self._urls = urls or NamedUrls(documents)
-        self._kept = Kept(store, self._place, self._urls)
+        self.kept = Kept(store, self._place, self._urls)
         self._lanes = Lanes()
         self._url_every_s = url_every_s
         self._wait_s = wait_s
@@ -179,8 +179,7 @@ class Custodian:
         record = self._controller.ledger.jobs.get(job)
         if record is None:
             return
-        taken: list[bool | None] = []
-        taken += [self._take_url(job, record, url) for url in self._urls.wanted(job)]
+        taken: list[bool | None] = [self._take_named(job, record)]
         if folder is not None:
             taken += [self._take(job, record, found) for found in self._place.find(folder)]
         if any(taken) or job in self._to_tidy:
@@ -242,9 +241,7 @@ class Custodian:
             self._lanes.submit(job, partial(self._safely, job, act)).result(timeout=self._wait_s)
 
     def _secure(self, job: str, record: JobRecord, attempts: Mapping[int, int]) -> None:
-        for url, wanted in self._urls.wanted(job).items():
-            if wanted.step in attempts:
-                self._take_url(job, record, url)
+        self._take_named(job, record)
         folder = self.folder_of(job)
         if folder is None:
             return
@@ -253,6 +250,11 @@ class Custodian:
                 self._take(job, record, found, attempt=attempts[found.step])
         with self.taking(job):
             self._fresh.pop(job, None)
+
+    def _take_named(self, job: str, record: JobRecord) -> bool:
+        """Take what was named by URLs, oldest first: the best before what came after it."""
+        taken = [self._take_url(job, record, url) for url in self._urls.wanted(job)]
+        return any(taken)
 
     def _take_url(self, job: str, record: JobRecord, url: str) -> bool:
         """Take a checkpoint that was named by its URL."""
@@ -374,14 +376,6 @@ class Custodian:
                 self._store.unpin(pin)
 
     # -- answers
-
-    def best(self, job: str, record: JobRecord) -> dict[str, Any]:
-        """Return the best score, the best saved score, and the verified path of the latter."""
-        return self._kept.best(job, record)
-
-    def last(self, job: str) -> str | None:
-        """Return the verified path of the newest whole checkpoint in custody, None without one."""
-        return self._kept.last(job)
 
     def may_touch(self, record: JobRecord, url: str) -> bool:
         """Return whether a URL is one that custody looks after for a job."""

@@ -322,7 +322,7 @@ class Platform:
             ConflictError: if it was not stopped, or is still on its way out.
         """
         best = self.best(job).get("path")
-        resume_from = best if start == "best" else self.parts.custodian.last(job)
+        resume_from = best if start == "best" else self.parts.custodian.kept.last(job)
         if self.record(job).outcome in facts.REVERSIBLE:
             self.parts.before_undo(job)
         launch = launch_of(self.parts.documents, job)
@@ -370,7 +370,7 @@ class Platform:
 
     def best(self, job: str) -> dict[str, Any]:
         """Return the best score, the best saved score, and the verified path of the latter."""
-        return self.parts.custodian.best(job, self.record(job))
+        return self.parts.custodian.kept.best(job, self.record(job))
 
     def savings(self) -> dict[str, Any]:
         """Return what was saved, by tenant and in all."""

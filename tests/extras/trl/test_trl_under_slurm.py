@@ -96,7 +96,7 @@ def test_a_trl_run_that_overoptimises_is_stopped_and_its_best_is_kept(slurm, tmp
         assert proxies[max(proxies)] > proxies[stop.best_step] + 0.1  # the proxy rose all along
         assert scores[max(scores)] < scores[stop.best_step] - 0.05  # the world fell
 
-        best = custodian.best(job, jobs[job])
+        best = custodian.kept.best(job, jobs[job])
         assert best["backed"]
         assert not (out / f"checkpoint-{stop.best_step}").exists()  # the trainer let it go
         with safe_open(Path(best["path"]) / "model.safetensors", "pt") as weights:

@@ -134,7 +134,7 @@ def test_an_overoptimising_run_is_stopped_and_its_gpus_serve_another(slurm, watc
     assert rows[-1]["step"] > best
     assert rows[-1]["proxy"] > next(row["proxy"] for row in rows if row["step"] == best)
 
-    answer = watch.custodian.best(bad, watch.controller.ledger.jobs[bad])
+    answer = watch.custodian.kept.best(bad, watch.controller.ledger.jobs[bad])
     assert answer["backed"]
     assert answer["best_saved"] == {"step": best, "score": scores[best]}
     assert not (tmp_path / f"proxy/checkpoint-{best}").exists()  # the trainer rotated it away
