@@ -18,11 +18,11 @@ An event is a fact: a submission, start, evaluation or end.
 The SimPy model is that of its manual: a process for each job, a container of GPUs, a timeout for
 each evaluation, the same rule written out in place. It keeps no record and checks nothing.
 
-Measured 2026-11 on one of two shared, busy cores: 196,000 to 208,000 events/s, 0.39 to 0.40 of
-SimPy's 486,000 to 541,000 (160,500 and 0.36 before docs/design/0005-evaluations-in-line.md, which
-says what is left and why); the trial 13 to 16 ms (FIFO) and 27 ms; `consecutive` 690,000 to
-1,100,000/s, `scan` 29,000 to 50,000/s. 40,000 jobs on 10,000 GPUs: 83,000 events/s, 0.09 GiB, so
-that (2) would take about 220 s there.
+Measured 2026-11 on one of two shared, busy cores, ranges over an evening. CPython 3.11.7:
+317,000 to 349,000 events/s, 0.57 to 0.65 of SimPy's 533,000 to 598,000; Debian's 3.11.2: 343,000
+to 349,000, 0.44 to 0.51 of 677,000 to 788,000. The million jobs 73 s and 1.15 GiB on both; the
+trial 9 to 14 ms (FIFO) and 17 to 27 ms; `consecutive` 690,000 to 1,100,000/s, `scan` 36,000 to
+78,000/s. What was done for it and what is left is in docs/design/0007-looking-ahead.md.
 
 Exits with 1 if a bound is missed.
 """

@@ -65,7 +65,8 @@ class Agenda:
         """Give a job that begins to train, or goes on, its entry."""
         if self._foresees and run.quiet <= run.cursor < run.evals:
             quiet = self._kernel.foresee(run.id, run.ahead, run.cursor)
-            run.quiet = min(run.evals, quiet)
+            # Where nothing is, nobody is asked again before the job sets out again.
+            run.quiet = min(run.evals, quiet) if quiet > run.cursor else -1
         self._enter(run)
 
     def forget_foreseen(self, run: Run) -> None:

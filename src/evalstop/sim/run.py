@@ -48,7 +48,8 @@ class Run:
 
     Attributes:
         cursor: index of the first evaluation that was not told yet.
-        quiet: index of the first that the policy may answer, as far as it foresaw.
+        quiet: index of the first that the policy may answer, as far as it foresaw; -1 where it
+            foresaw nothing.
         due: index of the evaluation, or number of them if it is the end, that the job's entry
             in the heap stands for; those from ``cursor`` on up to it are quiet.
         ticket: that of its entry; 0 for a job that does not train.

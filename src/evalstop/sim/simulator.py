@@ -155,7 +155,7 @@ class Simulator:
             else:
                 return self.log
 
-    def _let_happen(self, until: float) -> None:  # noqa: C901 -- one loop, in place for speed
+    def _let_happen(self, until: float) -> None:  # noqa: C901, PLR0912 -- in place for speed
         """Let things happen in order until one is answered, or something else is due.
 
         This loop runs more often than all else together.
@@ -189,13 +189,17 @@ class Simulator:
                 heappop(heap)
                 self._come_to_its_end(time, due)
                 return
-            heappop(heap)
+            asks = due.quiet == index  # here ends what was foreseen
             due.cursor = due.due = index + 1
+            if asks:
+                heappop(heap)
+            else:
+                heapreplace(heap, (due.time_of(index + 1), place, ticket, due))
             point = due.ahead.point(index)
             actions = self._tell_evaluation(EvalReported(time=time, job=due.id, point=point))
             if actions:
                 self._carry_out(time, actions)
-            if due.ticket == ticket:
+            if asks and due.ticket == ticket:
                 agenda.set_out(due)
             if actions:
                 return
