@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from evalstop.core.actions import Action, Start
 from evalstop.core.job import Phase
 from evalstop.schedulers.waiting import Entry, WaitingJobs
-from evalstop.schedulers.walk import PlacedEntry, displace, take
+from evalstop.schedulers.walk import PlacedEntry, displace, preempt_last, take, waits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView
 
 __all__ = ["Anchor", "GreedyFill"]
@@ -41,6 +42,7 @@ _SLACK = 1e-9
 """Relative; jobs this near to a key are looked at exactly, in case subtracting lost a bit."""
 
 _KEY = itemgetter(0)
+_GPUS = itemgetter(3)
 
 
 class GreedyFill:
@@ -89,6 +91,13 @@ class GreedyFill:
                     break
                 places, first = found
                 if first[3] > free:
+                    if len(places) == 1:
+                        preempts, last = self._preempt_last(first, free, view)
+                        if preempts is not None:
+                            return [*preempts, *starts]
+                        if last:
+                            ((_, known),) = self._lists.items()
+                            places = [len(known) - last]
                     return displace(self._behind(places, view), self.waiting, starts, view)
             # It fits beside all who run: nobody behind it loses anything.
             taken = take(first, self.waiting, view)
@@ -128,27 +137,51 @@ class GreedyFill:
         return found
 
     def _first_beside_one_list(self, free: int, now: float) -> tuple[list[int], Entry] | None:
-        """Return the same where all who run have one weight: most events come this way."""
+        """Return the same where all who run have one weight: most events come this way.
+
+        Going up from the smallest key, R only falls; the first to fit is the first in order.
+        """
         ((weight, known),) = self._lists.items()
-        place = len(known)
-        if not place or known[-1][0] < _lowest(self.waiting.front()[0], weight, now):
-            fits = self.waiting.first(free)  # nobody who runs is behind anyone who waits
-            return None if fits is None else ([place], fits)
-        found: tuple[list[int], Entry] | None = None
-        for head in sorted(self.waiting.heads.values(), reverse=True):
-            key, _, _, size = head
-            if place:
-                if 0.0 < key < math.inf:  # as _lowest, in place
-                    lowest = now + key / weight
-                    lowest -= _SLACK * (lowest if lowest > 0.0 else -lowest)
-                else:
-                    lowest = _lowest(key, weight, now)
-                while place and known[place - 1][0] >= lowest:
-                    place -= 1
-                    free += known[place][3]
-            if size <= free:
-                found = [place], head
-        return found
+        waiting = self.waiting
+        fewest = min(waiting.heads)
+        room, before = -1, 0
+        for head in waiting.ordered():
+            place = bisect_left(known, (_lowest(head[0], weight, now),))
+            if place == len(known):  # nobody who runs is behind those who are left
+                fits = waiting.first(free)
+                return None if fits is None else ([place], fits)
+            if room < 0:
+                room = free + sum(map(_GPUS, known[place:]))
+            elif place > before:
+                room -= sum(map(_GPUS, known[before:place]))
+            if head[3] <= room:
+                return [place], head
+            if room < fewest:
+                return None
+            before = place
+        return None
+
+    def _preempt_last(
+        self, first: Entry, free: int, view: ClusterView
+    ) -> tuple[list[Action] | None, int]:
+        """Return who is to be preempted for this job: some of the last who run, last one first.
+
+        None if that is not all of the walk. Second, return how many of those who run, the last,
+        it need look at, 0 if that is not known: if another waiting job may fit ahead of them, if
+        rounding may change their order, or if ``first`` does not wait in truth.
+        """
+        ((weight, known),) = self._lists.items()
+        missing, now = first[3] - free, view.now
+        others = self.waiting.others(first)
+        if others:
+            nearest = max(first, min(others))  # those before it in order do not fit
+            behind = bisect_left(known, (_lowest(nearest[0], weight, now),))
+            room = sum(map(_GPUS, known[behind:])) - missing
+            if any(other > first and other[3] <= room for other in others):
+                return None, 0
+        if not waits(first, view):
+            return None, 0
+        return preempt_last(_backwards(known, weight, first, view), missing, others)
 
     def _behind(self, places: list[int], view: ClusterView) -> list[PlacedEntry]:
         """Return the running jobs from these places on, with the keys they have now, in order."""
@@ -160,9 +193,26 @@ class GreedyFill:
                 if (phase := job.phase) is _RUNNING or phase is _PREEMPTING:
                     key = weight * (anchor - now) if anchor > now else 0.0
                     tail.append(((key, number, name, gpus), job))
-        if len(places) > 1 and len(tail) > 1:  # one list is in order as it is
+        if len(tail) > 1:
             tail.sort(key=_KEY)
         return tail
+
+
+def _backwards(
+    known: list[Anchor], weight: int, first: Entry, view: ClusterView
+) -> Iterator[JobView]:
+    """Return those who run behind a job that waits, the last one first.
+
+    Ends where two have the same key but not the same anchor: the list does not know their order.
+    """
+    now, jobs = view.now, view.jobs
+    for index in range(len(known) - 1, -1, -1):
+        anchor, _, name, _ = known[index]
+        key = weight * (anchor - now)
+        before = known[index - 1][0] if index else -math.inf
+        if key <= first[0] or (weight * (before - now) >= key and before != anchor):
+            return
+        yield jobs[name]
 
 
 def _lowest(key: float, weight: int, now: float) -> float:

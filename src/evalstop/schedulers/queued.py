@@ -15,18 +15,16 @@ who run as have to go.
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from evalstop.core.actions import Action, Preempt, Start
+from evalstop.core.actions import Action, Start
 from evalstop.core.job import Phase
 from evalstop.schedulers.waiting import Entry, WaitingJobs
-from evalstop.schedulers.walk import PlacedEntry, displace, take
+from evalstop.schedulers.walk import PlacedEntry, displace, preempt_last, take, waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView
 
 __all__ = ["Place", "QueueFill"]
@@ -34,9 +32,6 @@ __all__ = ["Place", "QueueFill"]
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _PREEMPTING = Phase.PREEMPTING
 _RUNNING = Phase.RUNNING
-_WAITING = Phase.WAITING
-
-_SIZE = itemgetter(3)
 
 
 class Place:
@@ -168,30 +163,16 @@ class QueueFill:
         None if that is not all of the walk: if another waiting job may fit as well, or if
         ``first`` does not wait in truth.
         """
-        size, jobs = first[3], view.jobs
-        missing = size - free
-        others = [head for head in self.waiting.heads.values() if head is not first]
-        following = self.waiting.next_after_head(size)
-        if following is not None:
-            others.append(following)
+        missing = first[3] - free
+        others = self.waiting.others(first)
         for other in others:
             if other[3] <= self._behind[other[0]] - missing:
                 return None
-        job = jobs.get(first[2])
-        if job is None or job.phase is not _WAITING:
+        if not waits(first, view):
             return None
-        last: list[JobView] = []
-        for place in self._last_down_to(first):
-            job = jobs[place.job]
-            phase = job.phase
-            if phase is _RUNNING or phase is _PREEMPTING:
-                last.append(job)
-                missing -= job.held_gpus
-                if missing <= 0:
-                    if others and min(others, key=_SIZE)[3] <= -missing:
-                        return None
-                    return _all_but(-missing, last)
-        return None
+        jobs = view.jobs
+        backwards = (jobs[place.job] for place in self._last_down_to(first))
+        return preempt_last(backwards, missing, others)[0]
 
     def _last_down_to(self, first: Entry) -> Iterator[Place]:
         """Return those who run behind a job that waits, the last one first."""
@@ -212,22 +193,3 @@ class QueueFill:
             for name, place in running.items()
             if (job := jobs[name]).phase is _RUNNING or job.phase is _PREEMPTING
         ]
-
-
-def _all_but(spare: int, last: list[JobView]) -> list[Action]:
-    """Return preemptions of those who run, last one first, but for whom fit into what is spare.
-
-    Args:
-        spare: GPUs that need not be taken; the first of those who run does not fit into them.
-        last: those who run or are being preempted, last one first.
-    """
-    if spare:
-        kept = []
-        for index in range(len(last) - 2, -1, -1):
-            gpus = last[index].held_gpus
-            if gpus <= spare:
-                spare -= gpus
-                kept.append(index)
-        for index in kept:  # largest first
-            del last[index]
-    return [Preempt(job=job.id) for job in last if job.phase is _RUNNING]

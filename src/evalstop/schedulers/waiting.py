@@ -26,6 +26,7 @@ class WaitingJobs:
     def __init__(self) -> None:
         self.heads: dict[int, Entry] = {}
         self._front: Entry | None = None  # the first of all; None: look for it
+        self._ordered: list[Entry] | None = None  # the heads; None: sort them
         self._heaps: dict[int, list[Entry]] = {}  # what is on top waits in truth
         self._live: dict[str, Entry] = {}
 
@@ -46,6 +47,7 @@ class WaitingJobs:
         heappush(heap, entry)
         if heap[0] is entry:
             self.heads[size] = entry
+            self._ordered = None
             if self._front is not None and entry < self._front:
                 self._front = entry
 
@@ -59,6 +61,7 @@ class WaitingJobs:
         heap = self._heaps[size]
         if heap[0] is not entry:
             return
+        self._ordered = None
         if entry is self._front:
             self._front = None
         while heap:
@@ -69,12 +72,20 @@ class WaitingJobs:
             heappop(heap)
         del self.heads[size]
 
-    def next_after_head(self, size: int) -> Entry | None:
-        """Return who comes after the first of those who wait with this gang size, None if nobody.
+    def others(self, first: Entry) -> list[Entry]:
+        """Return who comes first beside a head: the other heads, and the next of its own size.
 
-        It may have left: then it stands ahead of who comes next in truth.
+        That one may have left: then it stands ahead of who comes next in truth.
         """
-        return min(self._heaps[size][1:3], default=None)  # the two below the top of a heap
+        others = [head for head in self.heads.values() if head is not first]
+        others += sorted(self._heaps[first[3]][1:3])[:1]  # the two below the top of a heap
+        return others
+
+    def ordered(self) -> list[Entry]:
+        """Return the first waiting job of each gang size, in order."""
+        if self._ordered is None:
+            self._ordered = sorted(self.heads.values())
+        return self._ordered
 
     def front(self) -> Entry:
         """Return the first of all who wait.

@@ -14,18 +14,19 @@ from evalstop.core.actions import Action, Preempt, Start
 from evalstop.core.job import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView
     from evalstop.schedulers.waiting import Entry, WaitingJobs
 
-__all__ = ["PlacedEntry", "displace", "take"]
+__all__ = ["PlacedEntry", "displace", "preempt_last", "take", "waits"]
 
 PlacedEntry: TypeAlias = "tuple[Entry, JobView]"
 """A running job and its key of now: compares with those who wait, as no two share a number."""
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
+_PREEMPTING = Phase.PREEMPTING
 _RUNNING = Phase.RUNNING
 _WAITING = Phase.WAITING
 
@@ -35,6 +36,39 @@ def take(entry: Entry, waiting: WaitingJobs, view: ClusterView) -> int:
     waiting.discard(entry[2])
     job = view.jobs.get(entry[2])
     return 0 if job is None or job.phase is not _WAITING else entry[3]
+
+
+def waits(entry: Entry, view: ClusterView) -> bool:
+    """Return whether a job waits in truth."""
+    job = view.jobs.get(entry[2])
+    return job is not None and job.phase is _WAITING
+
+
+def preempt_last(
+    backwards: Iterable[JobView], missing: int, others: Sequence[Entry]
+) -> tuple[list[Action] | None, int]:
+    """Walk for one waiting job alone, from the end; return who is to be preempted, last one first.
+
+    The first that fits takes ``missing`` GPUs of those who run behind it. All of them but the last
+    few keep what they have, so that the walk need not look at them. Second, return how many these
+    are, 0 if too few run. None if another waiting job fits into GPUs that are left over.
+
+    Args:
+        backwards: those behind the waiting job, the last one first, whatever phase they are in.
+        missing: GPUs that it needs beside the free ones, > 0.
+        others: who waits beside it; none of them fits among those who keep what they have.
+    """
+    last: list[JobView] = []
+    for number, job in enumerate(backwards, 1):
+        phase = job.phase
+        if phase is _RUNNING or phase is _PREEMPTING:
+            last.append(job)
+            missing -= job.held_gpus
+            if missing <= 0:
+                if any(other[3] <= -missing for other in others):
+                    return None, number
+                return _all_but(-missing, last), number
+    return None, 0
 
 
 def displace(
@@ -97,3 +131,22 @@ def _choose(found: Entry, waiting: WaitingJobs, view: ClusterView, chosen: list[
     if size:
         chosen.append(found)
     return size
+
+
+def _all_but(spare: int, last: list[JobView]) -> list[Action]:
+    """Return preemptions of those who run, last one first, but for whom fit into what is spare.
+
+    Args:
+        spare: GPUs that need not be taken; the first of those who run does not fit into them.
+        last: those who run or are being preempted, last one first.
+    """
+    if spare:
+        kept = []
+        for index in range(len(last) - 2, -1, -1):
+            gpus = last[index].held_gpus
+            if gpus <= spare:
+                spare -= gpus
+                kept.append(index)
+        for index in kept:  # largest first
+            del last[index]
+    return [Preempt(job=job.id) for job in last if job.phase is _RUNNING]
