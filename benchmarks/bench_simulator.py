@@ -21,8 +21,9 @@ each evaluation, the same rule written out in place. It keeps no record and chec
 Measured 2026-11 on one of two shared, busy cores, ranges over an evening. CPython 3.11.7:
 317,000 to 349,000 events/s, 0.57 to 0.65 of SimPy's 533,000 to 598,000; Debian's 3.11.2: 343,000
 to 349,000, 0.44 to 0.51 of 677,000 to 788,000. The million jobs 73 s and 1.15 GiB on both; the
-trial 9 to 14 ms (FIFO) and 17 to 27 ms; `consecutive` 690,000 to 1,100,000/s, `scan` 36,000 to
-78,000/s. What was done for it and what is left is in docs/design/0007-looking-ahead.md.
+trial 9 to 14 ms (FIFO) and 17 to 27 ms; `consecutive` 690,000 to 1,100,000/s, `scan` 50,000 to
+93,000/s on curves of 20 and 41,000 to 72,000/s on curves of 2,000 (24,000 to 52,000/s in the same
+minutes as it was). What was done for it and what is left is in docs/design/0007-looking-ahead.md.
 
 Exits with 1 if a bound is missed.
 """
