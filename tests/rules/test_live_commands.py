@@ -152,6 +152,30 @@ def test_tokens_from_the_command_line(command, platform, job, monkeypatch):
     assert command("token", "make", "bo")[0] == 2
 
 
+def test_of_several_jobs_the_good_ones_are_handed_in(command, job, tmp_path):
+    good = {"direction": "max", "command": ["sleep", "100"], "grace_s": 1}
+    path = tmp_path / "jobs.json"
+    path.write_text(
+        json.dumps(
+            {
+                "jobs": [
+                    {"id": f"{job}-1", **good},
+                    {"id": f"{job}-2", **good, "direction": "up"},
+                    {**good, "comand": []},
+                    {"id": f"{job}-4", **good},
+                ]
+            }
+        )
+    )
+    code, made, told = command("submit", str(path))
+    assert code == 1
+    assert [one["id"] for one in made["jobs"]] == [f"{job}-1", f"{job}-4"]
+    assert [one["id"] for one in made["errors"]] == [f"{job}-2", "number 3"]
+    assert "'max' or 'min'" in told
+    code, made, told = command("submit", str(path))  # all are refused: two are known by now
+    assert (code, made) == (2, None)
+
+
 NOBODY = ["best", "explain", "stop", "approve", "snooze", "undo"]
 
 

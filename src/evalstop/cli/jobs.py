@@ -30,18 +30,33 @@ def submit(
     """Hand in the job that FILE describes, or all of its [[jobs]].
 
     A job needs a command (a list of words) and a direction: max if higher scores are better, else
-    min. See the reference for the other settings.
+    min. See the reference for the other settings. Exit code 1 says that some of several jobs were
+    refused; the others are handed in.
     """
     remote = Remote(url, folder)
-    made = [remote.post("/jobs", one) for one in read_jobs(file)]
-    if as_json:
-        told = [{"id": one["id"], "warnings": one["warnings"]} for one in made]
-        write_json({"jobs": told})
-        return
+    described = read_jobs(file)
+    made, refused = [], []
+    for place, one in enumerate(described, start=1):
+        try:
+            made.append(remote.post("/jobs", one))
+        except InputError as error:
+            name = one.get("id") if isinstance(one, dict) else None  # JSON may hold anything
+            refused.append({"id": str(name or f"number {place}"), "message": str(error)})
+            if len(refused) == len(described):  # of one job, or of several, all
+                raise
     for one in made:
         for words in one["warnings"]:
             tell(f"{one['id']}: {words}")
-        typer.echo(one["id"])
+    for bad in refused:
+        tell(f"error: {bad['id']}: {bad['message']}")
+    if as_json:
+        told = [{"id": one["id"], "warnings": one["warnings"]} for one in made]
+        write_json({"jobs": told} | ({"errors": refused} if refused else {}))
+    else:
+        for one in made:
+            typer.echo(one["id"])
+    if refused:
+        raise typer.Exit(1)
 
 
 def read_jobs(file: Path) -> list[dict[str, Any]]:

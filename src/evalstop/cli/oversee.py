@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -170,6 +171,11 @@ def watch(
     if once:
         console().print(_picture(remote))
         return
+    if not sys.stdout.isatty():  # a pipe or a file: one picture below the other
+        while True:
+            console().print(_picture(remote))
+            sys.stdout.flush()
+            time.sleep(every_s)
     with Live(_picture(remote), console=console(), screen=False) as live:
         while True:
             time.sleep(every_s)

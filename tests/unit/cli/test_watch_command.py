@@ -60,7 +60,25 @@ class Server:
         return CLUSTER if path == "/cluster" else {"jobs": [job()]}
 
 
+def test_in_a_pipe_one_picture_follows_the_other(monkeypatch, capsys):
+    server = Server()
+    server.looks = 10  # it always answers
+    looks = []
+
+    def sleep(_):
+        looks.append(capsys.readouterr().out.count("3 of 4 free"))
+        if len(looks) == 3:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(oversee, "Remote", lambda *_: server)
+    monkeypatch.setattr(oversee.time, "sleep", sleep)
+    with pytest.raises(BrokenPipeError):
+        oversee.watch()
+    assert looks == [1, 1, 1]
+
+
 def test_a_server_that_restarts_is_waited_for(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     server = Server()
     monkeypatch.setattr(oversee, "Remote", lambda *_: server)
     monkeypatch.setattr(oversee.time, "sleep", lambda _: None)
