@@ -20,7 +20,7 @@ def run_pytest(folder: Path, body: str, *arguments: str) -> subprocess.Completed
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "gates", "--rootdir", str(folder), *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        env=os.environ | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -32,21 +32,19 @@ PASSES = "def test_passes(): pass\n"
 SKIPS = "import pytest\ndef test_skips(): pytest.skip('not here')\n"
 
 
-@pytest.mark.parametrize(
-    ("body", "arguments", "complaint"),
-    [
-        (SKIPS, ["--no-skips"], "skipped: test_it.py::test_skips"),
-        (PASSES, ["--must-run", "test_other"], "no test of test_other* has run and passed"),
-        (SKIPS, ["--must-run", "test_it"], "must run, but was skipped: test_it.py::test_skips"),
-    ],
-)
-def test_what_was_left_out_fails_the_run(tmp_path, body, arguments, complaint):
-    done = run_pytest(tmp_path, body, *arguments)
+def test_what_was_left_out_fails_the_run(tmp_path):
+    wanted = ["--no-skips", "--must-run", "test_it.py::test_skips", "--must-run", "test_other"]
+    done = run_pytest(tmp_path, PASSES + SKIPS, *wanted)
     assert done.returncode == 1
-    assert complaint in done.stdout
+    for complaint in (
+        "skipped: test_it.py::test_skips",
+        "must run, but was skipped: test_it.py::test_skips",
+        "no test of test_other* has run and passed",
+    ):
+        assert complaint in done.stdout
 
 
-@pytest.mark.parametrize(("status", "expected"), [("0", 0), ("1", 1), ("127", 1)])
+@pytest.mark.parametrize(("status", "expected"), [("0", 0), ("127", 1)])
 def test_a_run_is_as_good_as_those_beside_it(tmp_path, status, expected):
     (tmp_path / "trl").write_text(f"{status}\n")
     done = run_pytest(tmp_path, PASSES, "--await-run", "trl")
