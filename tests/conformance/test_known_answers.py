@@ -17,6 +17,8 @@ from evalstop.schedulers.tiresias import Tiresias
 from evalstop.sim.simulator import Simulator
 from evalstop.workloads.job import SimJob, Workload
 
+pytestmark = pytest.mark.no_cover  # what runs here is measured in small elsewhere
+
 FOLDER = Path(__file__).parent
 
 

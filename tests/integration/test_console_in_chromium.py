@@ -123,8 +123,20 @@ def test_text_stands_out_from_its_paper(visit, scheme):
 
 def contrast(page, selector):
     """Return the WCAG contrast ratio of an element's text with what lies behind it."""
-    text, paper = page.locator(selector).first.evaluate(
+    for _ in range(20):
+        found = colours(page, selector)
+        if found is not None:
+            break
+    text, paper = found
+    light, dark = sorted((luminance(text), luminance(paper)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def colours(page, selector):
+    """Return text and paper in red, green and blue; None where the page was renewed meanwhile."""
+    return page.locator(selector).first.evaluate(
         """element => {
+            if (!element.isConnected) { return null; }
             const rgb = colour => colour.match(/[0-9.]+/g).map(Number);
             let behind = element;
             while (rgb(getComputedStyle(behind).backgroundColor)[3] === 0) {
@@ -134,8 +146,6 @@ def contrast(page, selector):
                     rgb(getComputedStyle(behind).backgroundColor)];
         }"""
     )
-    light, dark = sorted((luminance(text), luminance(paper)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
 
 
 def luminance(rgb):

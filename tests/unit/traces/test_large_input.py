@@ -8,6 +8,8 @@ import pytest
 from evalstop.config.rules import parse_rule
 from evalstop.traces.replay import replay
 
+pytestmark = pytest.mark.no_cover  # what runs here is measured in small elsewhere
+
 
 @pytest.mark.parametrize(("runs", "evals"), [(1, 1_000_000), (10_000, 20)])
 def test_large_tables_are_read_and_replayed(tmp_path, runs, evals):
