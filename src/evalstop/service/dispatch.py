@@ -16,7 +16,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from evalstop.core.actions import Action, Preempt, Start, Stop
-from evalstop.core.errors import EvalStopError
+from evalstop.core.errors import EvalStopError, StoreError
 
 __all__ = ["Dispatcher", "Errand"]
 
@@ -25,7 +25,10 @@ _log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
 START_TRIES = 30
-"""A start that was refused this often is given up, and the job fails."""
+"""A start that was refused this often is given up, and the job fails.
+
+That the log cannot be read is no refusal: a database may be away for longer than that.
+"""
 
 
 class Errand(Struct, frozen=True, kw_only=True):
@@ -93,9 +96,8 @@ class Dispatcher:
 
     def _do(self, errand: Errand) -> None:
         pause = FIRST_PAUSE_S
-        tries = 0
+        refusals = 0
         while self._wanted(errand) and not self._closed.is_set():
-            tries += 1
             try:
                 errand.act()
             except Exception as error:  # noqa: BLE001 -- a job must not hang because of a fault here
@@ -105,7 +107,8 @@ class Dispatcher:
                 _log.warning(
                     "%s %s failed: %s", errand.key, _verb(errand), told, exc_info=not known
                 )
-                if isinstance(errand.action, Start) and tries >= START_TRIES:
+                refusals += not isinstance(error, StoreError)
+                if isinstance(errand.action, Start) and refusals >= START_TRIES:
                     self.failed[errand.job] = told
                     return
                 if self._inline:

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from evalstop.core.errors import BackendError
+from evalstop.core.errors import BackendError, StoreError
 from evalstop.service import dispatch
-from evalstop.service.carry_out import BackendCarryOut
+from evalstop.service.carry_out import LAUNCH, BackendCarryOut
 from evalstop.service.clock import SystemClock
 from evalstop.service.controller import Controller
 from evalstop.service.poller import Poller
@@ -108,6 +108,23 @@ def test_a_start_that_is_always_refused_fails_the_job_and_frees_its_gpus(threade
     threaded.submit("a", gpus=2)
     threaded.until("a", "failed")
     assert threaded.controller.kernel.state.view.free_gpus == 2
+
+
+def test_a_log_that_cannot_be_read_for_long_fails_no_job(threaded, monkeypatch):
+    monkeypatch.setattr(dispatch, "START_TRIES", 3)
+    monkeypatch.setattr(dispatch, "LONGEST_PAUSE_S", 0.01)
+    read, away = threaded.documents.get, iter(range(50))
+
+    def get(kind, key):
+        if kind == LAUNCH and next(away, None) is not None:
+            message = "the database is away"
+            raise StoreError(message)
+        return read(kind, key)
+
+    threaded.documents.get = get
+    threaded.submit("a")
+    threaded.until("a", "running")
+    assert next(away, None) is None, "it was away for more than START_TRIES"
 
 
 def test_a_listing_that_hangs_or_fails_does_not_stop_reports_and_decisions(threaded):
