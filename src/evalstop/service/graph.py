@@ -13,6 +13,7 @@ was met before. Lists of evaluations, by far the most of it, are written as the 
 from __future__ import annotations
 
 import math
+from base64 import b64decode, b64encode
 from collections import deque
 from enum import Enum
 from importlib import import_module
@@ -58,6 +59,8 @@ class _Writer:
             return value
         if kind is float:
             return value if math.isfinite(value) else ["f", repr(value)]
+        if kind is bytes:
+            return ["b", b64encode(value).decode()]
         if isinstance(value, Enum):
             return ["e", _name_of(kind), value.value]
         if id(value) in self.met:
@@ -121,6 +124,8 @@ class _Reader:
         kind = node[0]
         if kind == "f":
             return float(node[1])
+        if kind == "b":
+            return b64decode(node[1])
         if kind == "e":
             return self.class_(node[1])(node[2])
         if kind == "#":

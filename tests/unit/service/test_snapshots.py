@@ -10,12 +10,17 @@ from types import MappingProxyType
 import msgspec
 import pytest
 
+from evalstop.config.rules import RULES, parse_rule
 from evalstop.config.settings import ClusterSettings, PolicySettings, Settings, make_policy
-from evalstop.core.events import CapacityChanged
+from evalstop.core.cluster import ClusterState
+from evalstop.core.events import CapacityChanged, EvalReported, JobStarted, JobSubmitted
 from evalstop.core.job import JobSpec
+from evalstop.core.kernel import Kernel
 from evalstop.core.points import EvalPoint, State
+from evalstop.policies.evalstop import EvalStop
 from evalstop.policies.modes import Mode
 from evalstop.ports import Entry
+from evalstop.schedulers.fifo import Fifo
 from evalstop.service import snapshot, snapshotter
 from evalstop.service.graph import GraphError, from_node, to_node
 from evalstop.service.snapshot import Snapshots, fold
@@ -42,9 +47,32 @@ def test_values_come_back_as_they_were():
         "big": 2**64 - 1,
         "p": [EvalPoint(step=1, score=0.5), EvalPoint(step=2, score=0.6, stderr=0.1)],
         "n": [EvalPoint(step=1)],
+        "b": bytes(range(256)),
     }
     assert repr(again(value)) == repr(value)
     assert type(again(value)["q"]) is deque
+
+
+@pytest.mark.parametrize("stderr", [None, 0.02])
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "bayes"])
+def test_a_watched_curve_goes_on_as_if_nothing_had_been(rule, stderr):
+    policy = EvalStop(base=Fifo(), rules=parse_rule(rule))
+    kernel = Kernel(ClusterState(2), policy)
+    kernel.handle(JobSubmitted(time=0.0, job=JobSpec(id="a", gpus=1, job_type="rlhf")))
+    kernel.handle(JobStarted(time=0.0, job="a", gpus=1))
+    scores = [0.5, 0.58, 0.61, 0.6, 0.62, 0.59, 0.55, 0.52, 0.5, 0.45, 0.41, 0.38]
+
+    def report(policy, step):
+        point = EvalPoint(step=step, score=scores[step], stderr=stderr)
+        event = EvalReported(time=float(step), job="a", point=point)
+        policy.decide(event, kernel.state.view)
+        return policy.watches["a"].verdict
+
+    for step in range(8):
+        report(policy, step)
+    back = again(policy)
+    for step in range(8, len(scores)):
+        assert repr(report(back, step)) == repr(report(policy, step))
 
 
 def test_what_is_shared_stays_shared():
