@@ -12,12 +12,18 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evalstop.backends.local.supervisor import start_ticks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["PostgresServer"]
 
@@ -45,6 +51,18 @@ class PostgresServer:
         server.run("initdb", "-D", server.data, "-A", "trust", "-U", "postgres", "--no-sync")
         server.start()
         return server
+
+    @classmethod
+    @contextlib.contextmanager
+    def temporary(cls) -> Iterator[PostgresServer]:
+        """Make a server in a folder of its own; end it and remove the folder afterwards."""
+        folder = Path(tempfile.mkdtemp(prefix="evalstop-pg-"))
+        server = cls.make(folder)
+        try:
+            yield server
+        finally:
+            server.stop()
+            shutil.rmtree(folder)
 
     def run(self, name: str, *words: object) -> None:
         """Run one of PostgreSQL's programs; it must succeed."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -24,11 +22,8 @@ from postgres_server import PostgresServer
 
 @pytest.fixture(scope="module")
 def server():
-    folder = Path(tempfile.mkdtemp(prefix="evalstop-pg-"))
-    server = PostgresServer.make(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder)
+    with PostgresServer.temporary() as server:
+        yield server
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ would count as two evaluations, so the newest scores wait for their errors: unti
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
+
+from evalstop.traces.siblings import usable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Place", "Siblings"]
+    from evalstop.traces.siblings import Place
 
-Place: TypeAlias = tuple[int, int]
-"""Attempt and step of a report."""
+__all__ = ["Siblings"]
 
 
 class Siblings:
@@ -42,9 +42,4 @@ class Siblings:
         if self._waiting.get(metric) == len(reports):
             complete = len(reports)  # they have waited for a whole poll: there is no error
         self._waiting[metric] = len(reports)
-        return [_usable(errors.get(place)) for place in reports[:complete]]
-
-
-def _usable(error: float | None) -> float | None:
-    """Return an error that can be one; None for 0, NaN, infinity and less."""
-    return error if error is not None and math.isfinite(error) and error > 0.0 else None
+        return [usable(errors.get(place)) for place in reports[:complete]]

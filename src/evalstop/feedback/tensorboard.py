@@ -15,7 +15,7 @@ from evalstop.core.points import EvalPoint, stderr_of_share
 from evalstop.feedback.sibling import Siblings
 from evalstop.traces import openrlhf
 from evalstop.traces.rewinds import attempts_of
-from evalstop.traces.siblings import SUFFIX
+from evalstop.traces.siblings import SUFFIX, by_place
 from evalstop.traces.tensorboard import accumulator, is_event_file, scalar_tags, scalars_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from evalstop.feedback.scores import Watch
-    from evalstop.feedback.sibling import Place
     from evalstop.ports import Reading
 
 __all__ = ["TensorBoardTail"]
@@ -80,10 +79,12 @@ class TensorBoardTail:
         samples = {step: value for step, value, _ in sizes}
         told = self._told.get(tag, [])
         attempts = attempts_of([step for step, _, _ in events])
+        sibling = f"{tag}{SUFFIX}"
+        stated_at = scalars_of(self._events, sibling) if sibling in tags else ()
         errors = self._siblings.matched(
             tag,
             [(attempt, event[0]) for attempt, event in zip(attempts, events, strict=True)],
-            self._errors(f"{tag}{SUFFIX}", tags),
+            by_place([event[:2] for event in stated_at]),
         )
         self._told[tag] = attempts[: len(errors)]
         news = []
@@ -100,12 +101,3 @@ class TensorBoardTail:
                 )
                 news.append(self._watch.reading(name, point, wall_time))
         return news
-
-    def _errors(self, tag: str, tags: Collection[str]) -> dict[Place, float]:
-        """Return the errors written under a tag, by attempt and step."""
-        events = scalars_of(self._events, tag) if tag in tags else ()
-        attempts = attempts_of([step for step, _, _ in events])
-        return {
-            (attempt, step): value
-            for attempt, (step, value, _) in zip(attempts, events, strict=True)
-        }

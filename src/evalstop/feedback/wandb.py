@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from evalstop.core.errors import MissingExtraError, ReadError
 from evalstop.core.points import EvalPoint
 from evalstop.traces.rewinds import attempts_of
-from evalstop.traces.siblings import SUFFIX
+from evalstop.traces.siblings import SUFFIX, usable
 from evalstop.traces.wandb_offline import own_step
 
 if TYPE_CHECKING:
@@ -107,12 +107,8 @@ class WandbPoll:
 
 def _point(row: dict[str, Any], key: str) -> EvalPoint:
     """Return a row's value at the trainer's own step, where it logs one, else at W&B's."""
-    stderr = _number(row.get(f"{key}{SUFFIX}"))
-    return EvalPoint(
-        step=own_step(row),
-        score=_number(row[key]),
-        stderr=stderr if math.isfinite(stderr) and stderr > 0.0 else None,
-    )
+    stderr = usable(_number(row.get(f"{key}{SUFFIX}")))
+    return EvalPoint(step=own_step(row), score=_number(row[key]), stderr=stderr)
 
 
 def _number(value: object) -> float:

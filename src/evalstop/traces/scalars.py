@@ -11,10 +11,10 @@ from evalstop.traces import openrlhf
 from evalstop.traces.names import canonical
 from evalstop.traces.rewinds import attempts_of, current_branch
 from evalstop.traces.series import Curve, SkippedPoint
-from evalstop.traces.siblings import SUFFIX
+from evalstop.traces.siblings import SUFFIX, by_place
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["Scalars", "curves_of_scalars"]
 
@@ -74,12 +74,7 @@ def _stderrs(
     written: Sequence[tuple[int, float]], steps: Sequence[int], attempts: Sequence[int]
 ) -> list[float] | None:
     """Return each report's standard error: that of its step in the same attempt."""
-    errors: Mapping[tuple[int, int], float] = {
-        (attempt, step): value
-        for attempt, (step, value) in zip(
-            attempts_of([step for step, _ in written]), written, strict=True
-        )
-    }
+    errors = by_place(written)
     found = [errors.get(key, math.nan) for key in zip(attempts, steps, strict=True)]
     return found if errors else None
 

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
+
+from evalstop.traces.rewinds import attempts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evalstop.traces.series import Curve
 
-__all__ = ["SUFFIX", "places_of", "with_errors"]
+__all__ = ["SUFFIX", "Place", "by_place", "places_of", "usable", "with_errors"]
 
 SUFFIX = "_stderr"
 
+Place: TypeAlias = tuple[int, int]
+"""Attempt and step of a report."""
 
-def places_of(curve: Curve) -> list[tuple[int, int]]:
+
+def by_place(written: Sequence[tuple[int, float]]) -> dict[Place, float]:
+    """Return what a metric said at each place; ``written`` is (step, value), as it was written."""
+    attempts = attempts_of([step for step, _ in written])
+    return {
+        (attempt, step): value for attempt, (step, value) in zip(attempts, written, strict=True)
+    }
+
+
+def usable(error: float | None) -> float | None:
+    """Return an error that can be one; None for 0, NaN, infinity and less."""
+    return error if error is not None and math.isfinite(error) and error > 0.0 else None
+
+
+def places_of(curve: Curve) -> list[Place]:
     """Return attempt and step of each report."""
     attempts = curve.attempts or [0] * len(curve.steps)
     return list(zip(attempts, curve.steps, strict=True))

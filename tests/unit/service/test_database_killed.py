@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -35,11 +33,8 @@ LONGEST_S = 0.006
 
 @pytest.fixture(scope="module")
 def server():
-    folder = Path(tempfile.mkdtemp(prefix="evalstop-pg-"))
-    server = PostgresServer.make(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder)
+    with PostgresServer.temporary() as server:
+        yield server
 
 
 class Assassin:
