@@ -64,6 +64,10 @@ class Watcher:
         record = self.controller.ledger.jobs.get(job)
         return record and record.outcome
 
+    def scores(self, job):
+        record = self.controller.ledger.jobs.get(job)  # running in Slurm, perhaps not seen here yet
+        return record and record.scores
+
     def stops(self):
         return [a for e in self.store.read() for a in e.actions if isinstance(a, Stop)]
 
@@ -110,7 +114,7 @@ def test_an_overoptimising_run_is_stopped_and_its_gpus_serve_another(slurm, watc
     slurm.await_state(good, "RUNNING")
     assert slurm.state(waiting) == "PENDING"
 
-    eventually(lambda: watch.controller.ledger.jobs[bad].scores, 120)
+    eventually(lambda: watch.scores(bad), 120)
     slurm.end_controller()  # Slurm's own controller restarts in the middle
     time.sleep(1.5)
     slurm.start_controller()
