@@ -145,7 +145,7 @@ class GreedyFill:
         waiting = self.waiting
         fewest = min(waiting.heads)
         room, before = -1, 0
-        for head in waiting.ordered():
+        for head in waiting.ordered:
             place = bisect_left(known, (_lowest(head[0], weight, now),))
             if place == len(known):  # nobody who runs is behind those who are left
                 fits = waiting.first(free)

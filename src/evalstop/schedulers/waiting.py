@@ -7,6 +7,7 @@ and taken in O(log n), however many wait. Entries of jobs that left are dropped 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from heapq import heappop, heappush
 from typing import TypeAlias
 
@@ -21,18 +22,22 @@ class WaitingJobs:
 
     Attributes:
         heads: the first waiting job of each gang size; a size nobody waits with is left out.
+        ordered: the same, in order.
     """
 
     def __init__(self) -> None:
         self.heads: dict[int, Entry] = {}
-        self._front: Entry | None = None  # the first of all; None: look for it
-        self._ordered: list[Entry] | None = None  # the heads; None: sort them
+        self.ordered: list[Entry] = []
         self._heaps: dict[int, list[Entry]] = {}  # what is on top waits in truth
         self._live: dict[str, Entry] = {}
 
     def __len__(self) -> int:
         """Return how many jobs wait."""
         return len(self._live)
+
+    def __contains__(self, job: str) -> bool:
+        """Return whether a job waits."""
+        return job in self._live
 
     def add(self, entry: Entry) -> None:
         """Let a job wait; one that waits already gets the new key."""
@@ -46,10 +51,11 @@ class WaitingJobs:
             heap = self._heaps[size] = []
         heappush(heap, entry)
         if heap[0] is entry:
+            former = self.heads.get(size)
+            if former is not None:
+                self.ordered.remove(former)
             self.heads[size] = entry
-            self._ordered = None
-            if self._front is not None and entry < self._front:
-                self._front = entry
+            insort(self.ordered, entry)
 
     def discard(self, job: str) -> None:
         """Let a job wait no longer."""
@@ -58,16 +64,16 @@ class WaitingJobs:
         if entry is None:
             return
         size = entry[3]
-        heap = self._heaps[size]
-        if heap[0] is not entry:
+        if self.heads[size] is not entry:
             return
-        self._ordered = None
-        if entry is self._front:
-            self._front = None
+        self.ordered.remove(entry)
+        heap = self._heaps[size]
+        heappop(heap)  # the entry itself
         while heap:
             head = heap[0]
             if live.get(head[2]) is head:
                 self.heads[size] = head
+                insort(self.ordered, head)
                 return
             heappop(heap)
         del self.heads[size]
@@ -77,35 +83,25 @@ class WaitingJobs:
 
         That one may have left: then it stands ahead of who comes next in truth.
         """
-        others = [head for head in self.heads.values() if head is not first]
+        others = [head for head in self.ordered if head is not first]
         others += sorted(self._heaps[first[3]][1:3])[:1]  # the two below the top of a heap
         return others
-
-    def ordered(self) -> list[Entry]:
-        """Return the first waiting job of each gang size, in order."""
-        if self._ordered is None:
-            self._ordered = sorted(self.heads.values())
-        return self._ordered
 
     def front(self) -> Entry:
         """Return the first of all who wait.
 
         Raises:
-            ValueError: if nobody waits.
+            IndexError: if nobody waits.
         """
-        front = self._front
-        if front is None:
-            front = self._front = min(self.heads.values())
-        return front
+        return self.ordered[0]
 
     def lowest(self) -> float:
         """Return the smallest key of a waiting job; infinite if none waits."""
-        return self.front()[0] if self.heads else math.inf
+        return self.ordered[0][0] if self.ordered else math.inf
 
     def first(self, free: int) -> Entry | None:
         """Return the first job that fits into ``free`` GPUs."""
-        best: Entry | None = None
-        for head in self.heads.values():
-            if head[3] <= free and (best is None or head < best):
-                best = head
-        return best
+        for head in self.ordered:
+            if head[3] <= free:
+                return head
+        return None
