@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-__all__ = ["REACH", "WINDOWS", "Bank", "bank_at"]
+__all__ = ["MOST", "REACH", "WINDOWS", "Bank", "bank_at"]
 
 WINDOWS = (1, 2, 3, 5, 8, 13, 21, 34)
 """Lengths of the level and of the falling part, in evaluations."""
@@ -43,8 +43,9 @@ _WEIGHT_POWER = 3.0
 which stand for all lengths between, one to favour filters that use more of the data."""
 
 
-_CAP = math.sqrt(600.0)
-_CAP_SQUARED = _CAP * _CAP
+MOST = 600.0
+"""Evidence of one filter, as a logarithm, beyond which all is the same."""
+
 _POWERS = struct.Struct("4d")
 
 
@@ -55,7 +56,7 @@ class Bank(Struct, frozen=True, kw_only=True):
         span: evaluations that enter, the newest last.
         filters: weights of unit length times the root of ``gain``, (K, span).
         squares: squares of the weights of unit length, (K, span).
-        resonance: ones, then `echoes`, (K, 4): a product with powers of rho gives `swell`.
+        resonance: ones, then `echoes`, (K, 4): a product with powers of rho gives `swell_one`.
         gain: half the shrinkage of z^2, (K,).
         offset: log weight plus log normaliser, (K,).
         weights: its exponential, (K,).
@@ -74,33 +75,21 @@ class Bank(Struct, frozen=True, kw_only=True):
         """Twice the sums of products at lags 1, 2 and 3, (K, 3)."""
         return self.resonance[:, 1:]
 
-    def mixed(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return log sum_k exp(offset_k + max(answers_k, 0)^2), overwriting ``answers``.
-
-        Answers are cut at `_CAP`: evidence beyond e^600 is all the same, and stays finite.
-
-        Args:
-            answers: (runs, K), or (K,) for one run.
-        """
-        np.maximum(answers, 0.0, out=answers)
-        np.minimum(answers, _CAP, out=answers)
-        np.multiply(answers, answers, out=answers)
-        np.exp(answers, out=answers)
-        logs: NDArray[np.float64] = np.log(answers @ self.weights)
-        return logs
-
     def mixed_one(self, answers: NDArray[np.float64], rho: float = 0.0) -> float:
-        """Return `mixed` of one run, in half the time: answers are (K,), overwritten.
+        """Return log sum_k exp(offset_k + max(answers_k, 0)^2) of one run.
+
+        Squares are cut at `MOST`: evidence beyond e^600 is all the same, and stays finite.
 
         Args:
-            answers: to the error of one evaluation that is taken for independent of others.
+            answers: to the error of one evaluation that is taken for independent of others, (K,);
+                overwritten.
             rho: autocorrelation to reckon with: each square is divided by `swell`.
         """
         np.maximum(answers, 0.0, out=answers)
         np.multiply(answers, answers, answers)
         if rho:
             np.divide(answers, self.swell_one(rho), answers)
-        np.minimum(answers, _CAP_SQUARED, out=answers)
+        np.minimum(answers, MOST, out=answers)
         np.add(answers, self.offset, answers)
         np.exp(answers, answers)
         return math.log(np.add.reduce(answers))
@@ -123,23 +112,12 @@ class Bank(Struct, frozen=True, kw_only=True):
         np.sqrt(answers, out=answers)
         return answers
 
-    def swell(self, rho: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the factor of each filter's variance under autocorrelations ``rho``.
+    def swell_one(self, rho: float) -> NDArray[np.float64]:
+        """Return the factor of each filter's variance under autocorrelation ``rho``, (K,).
 
         The variance is 1 + 2 sum_m rho^m sum_i w_i w_(i+m), here up to m = 3, and never taken
         below 1: a correlation that is misread must not make evidence of nothing.
-
-        Args:
-            rho: (runs,).
-
-        Returns:
-            (runs, K).
         """
-        powers = np.stack([rho, rho**2, rho**3], axis=-1)
-        return np.maximum(1.0 + powers @ self.echoes.T, 1.0)
-
-    def swell_one(self, rho: float) -> NDArray[np.float64]:
-        """Return `swell` of one run, (K,), in a quarter of the time."""
         square = rho * rho
         powers = np.frombuffer(_POWERS.pack(1.0, rho, square, square * rho))
         factors: NDArray[np.float64] = self.resonance.dot(powers)

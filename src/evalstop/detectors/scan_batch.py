@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from evalstop.detectors.bank import bank_at
+from evalstop.detectors.bands import bands_at
+from evalstop.detectors.bank import MOST, REACH
 from evalstop.detectors.scatter import (
     CUT,
     FIRST_CORRELATED,
@@ -24,8 +27,11 @@ __all__ = ["estimates", "statistics"]
 
 Array = NDArray[np.float64]
 
-_ROWS = 1024
+_ROWS = 896
 """Curves at a time: what they need fits into a processor's cache."""
+
+_LARGE = math.exp(570.0)
+"""Average evidence below which no filter's can be as large: the least weight is e^-23."""
 
 
 def statistics(scores: Array, variances: Array | None = None, *, first: int = 3) -> Array:
@@ -53,41 +59,79 @@ def _rows(variances: Array | None, start: int) -> Array | None:
 
 def _block(scores: Array, variances: Array | None, first: int) -> Array:
     runs, evals = scores.shape
-    result = np.zeros((runs, evals))
+    counts = np.arange(1, evals + 1)
     if variances is None:
         noise = estimates(scores)
         so_far = np.concatenate([np.zeros((runs, 1)), noise[:, :-1]], axis=1)
         first = max(first, FIRST_ESTIMATE)
     else:
-        so_far = np.cumsum(variances, axis=1) / np.arange(1, evals + 1)
+        so_far = np.cumsum(variances, axis=1) / counts
         noise = _excess(scores, so_far)
-    correlations = _correlations(scores, so_far)
-    steady = variances is not None and bool((variances == variances[:, :1]).all())
+    rho = _correlations(scores, so_far)
+    uneven = None
+    if variances is None:
+        # As `Bank.tamed`: squares over the degrees of freedom of the estimate.
+        unit = np.where(noise > 0.0, noise, 1.0) / (1.0 - rho) * (counts - 1) / 2.0
+    elif (variances == variances[:, :1]).all():
+        unit = variances * noise
+    else:
+        unit, uneven = noise, np.ascontiguousarray(variances.T)
+    powers = np.empty((evals, 4, runs))
+    powers[:, 0] = unit.T
+    for power in (1, 2, 3):
+        np.multiply(powers[:, power - 1], rho.T, out=powers[:, power])
     # Filters add up to nothing, so any level will do that keeps the sums exact.
-    centred = scores - scores[:, :1]
-    for count in range(first, evals + 1):
-        bank = bank_at(count)
-        window = slice(count - bank.span, count)
-        factor, rho = noise[:, count - 1], correlations[:, count - 1]
-        if variances is None:
-            variance = np.where(factor > 0.0, factor, np.inf) / (1.0 - rho)
-        elif steady:
-            variance = variances[:, 0] * factor
-        else:
-            variance = factor
-        answers = centred[:, window] @ bank.filters.T
-        answers *= (1.0 / np.sqrt(variance))[:, None]
-        if variances is not None and not steady:
-            answers /= np.sqrt(variances[:, window] @ bank.squares.T)
-        correlated = rho > 0.0
-        if correlated.any():
-            answers[correlated] /= np.sqrt(bank.swell(rho[correlated]))
-        if variances is None:
-            bank.tamed(answers, (count - 1) / 2.0)
-        result[:, count - 1] = bank.mixed(answers)
+    curves = np.ascontiguousarray((scores - scores[:, :1]).T)
+    with np.errstate(over="ignore"):  # made good where it happens
+        totals = _totals(curves, powers, uneven, first=first, known=variances is not None)
+    result = np.log(totals).T
     if variances is None:
         result[noise == 0.0] = 0.0
     return result
+
+
+def _totals(
+    curves: Array, powers: Array, uneven: Array | None, *, first: int, known: bool
+) -> Array:
+    """Return the average evidence after each evaluation, 1 before the first: (evals, runs).
+
+    Runs lie side by side, for processors add and multiply numbers that do.
+
+    Args:
+        curves: (evals, runs).
+        powers: of autocorrelation, times the variance of one evaluation: (evals, 4, runs).
+        uneven: variances by which to divide besides, (evals, runs).
+        first: evaluations before which nothing is asked.
+        known: whether the variances are.
+    """
+    evals, runs = curves.shape
+    totals = np.ones((evals, runs))
+    gains = np.repeat(bands_at(REACH).gain, 1 if known else runs, axis=1)
+    room = np.empty((2, gains.shape[0], runs))
+    for count in range(first, evals + 1):
+        bands = bands_at(min(count, REACH))
+        evidence, errors = room[:, : bands.weights.size]
+        total = totals[count - 1]
+        for most in (math.inf, MOST):
+            bands.answers(curves[:count], evidence)
+            np.maximum(evidence, 0.0, out=evidence)
+            np.multiply(evidence, evidence, out=evidence)
+            bands.swell(powers[count - 1], errors, tamed=not known)
+            np.divide(evidence, errors, out=evidence)
+            if uneven is not None:
+                bands.variances(uneven[:count], errors)
+                np.divide(evidence, errors, out=evidence)
+            if not known:
+                np.log1p(evidence, out=evidence)
+                np.multiply(evidence, gains[: bands.weights.size], out=evidence)
+                np.multiply(evidence, (count - 1) / 2.0, out=evidence)
+            if most < math.inf:
+                np.minimum(evidence, most, out=evidence)
+            np.exp(evidence, out=evidence)
+            np.matmul(bands.weights, evidence, out=total)
+            if total.max() < _LARGE:
+                break
+    return totals
 
 
 def estimates(scores: Array) -> Array:

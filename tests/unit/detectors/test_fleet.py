@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from evalstop.core.errors import InputError
+from evalstop.core.points import EvalPoint
 from evalstop.detectors.consecutive import ConsecutiveDecline
+from evalstop.detectors.fleet import judge
 from evalstop.detectors.monitor import Monitor
 from evalstop.detectors.scan import Scan
 
@@ -46,6 +48,23 @@ def test_a_table_gives_the_verdicts_of_its_rows(rule, direction, stderr):
             assert fleet.statistic[run, step] == pytest.approx(verdict.statistic, abs=1e-9)
             assert fleet.threshold[run, step] == pytest.approx(verdict.threshold)
             assert fleet.best[run, step] == verdict.best_step
+
+
+@pytest.mark.parametrize("stderr", [1e-2, 1e-4, 1e-6, None])
+def test_evidence_beyond_all_bounds_is_the_same(stderr):
+    # The exponential of such evidence is infinite; other rows are ordinary ones.
+    generator = np.random.default_rng(4)
+    scores = 0.5 + 0.01 * generator.standard_normal((6, 80))
+    scores[::2] += np.linspace(0.0, 0.9, 80)
+    scores[::2, 60:] -= 0.2
+    rule = Scan()
+    found = judge(rule, scores, stderr).statistic
+    for run in range(scores.shape[0]):
+        state = rule.start()
+        for step in range(scores.shape[1]):
+            point = EvalPoint(step=step, score=scores[run, step], stderr=stderr)
+            state, verdict = rule.step(state, point)
+            assert found[run, step] == pytest.approx(verdict.statistic, abs=1e-9)
 
 
 def test_the_first_alarm_is_the_stop():
