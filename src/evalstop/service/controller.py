@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -46,6 +47,11 @@ MOST_A_TURN = 500
 """Asks that share one transaction."""
 
 _IDLE_S = 1.0
+
+_LOOKS = 100
+"""How often another thread looks for a moment at which nothing changes in the picture."""
+
+_Seen = TypeVar("_Seen")
 
 
 class BusyError(EvalStopError):
@@ -106,6 +112,7 @@ class Controller:
         self._unwritten: list[Entry] = []
         self._listeners: list[Callable[[Entry], None]] = []
         self._thread: threading.Thread | None = None
+        self._changes = 0  # odd while a fact is taken in
         self.store_problem = ""
         self.failure = ""
         self.deposed = threading.Event()
@@ -120,6 +127,20 @@ class Controller:
     def now(self) -> float:
         """Return the time that would be stamped now."""
         return self._clock.now()
+
+    def steady(self, look: Callable[[], _Seen]) -> _Seen:
+        """Return what ``look`` sees of the picture between two facts; any thread may call this.
+
+        A fact changes the picture in several places: a look in the middle of it sees GPUs of a
+        job that has ended both held and free. Under a flood of facts the last look counts.
+        """
+        for _ in range(_LOOKS):
+            before = self._changes
+            seen = look()
+            if before % 2 == 0 and before == self._changes:
+                break
+            time.sleep(0.0)  # let the deciding thread get on
+        return seen
 
     def ask(self, build: Build) -> Future[list[Entry]]:
         """Have facts built, decided on and written; any thread may call this.
@@ -250,12 +271,16 @@ class Controller:
 
     def _take_in(self, event: Event, entries: list[Entry]) -> None:
         """Apply and decide; the entry is part of the turn even if a later event is refused."""
-        self.kernel.state.apply(event)
-        actions = promise(self.kernel, decide(self.kernel, event))
-        self._sequence += 1
-        entry = Entry(sequence=self._sequence, event=event, actions=actions)
-        entries.append(entry)
-        self.ledger.note(entry, self.kernel.state.view.jobs)
+        self._changes += 1
+        try:
+            self.kernel.state.apply(event)
+            actions = promise(self.kernel, decide(self.kernel, event))
+            self._sequence += 1
+            entry = Entry(sequence=self._sequence, event=event, actions=actions)
+            entries.append(entry)
+            self.ledger.note(entry, self.kernel.state.view.jobs)
+        finally:
+            self._changes += 1
         note_timers(self._timers, entry)
 
     def _write(self, entries: list[Entry]) -> bool:

@@ -378,7 +378,8 @@ class Platform:
 
     def cluster(self) -> dict[str, Any]:
         """Return GPUs by state and jobs by phase."""
-        return cluster_view(self.controller, self.parts.carry_out.quarantined)
+        quarantined = self.parts.carry_out.quarantined
+        return self.controller.steady(lambda: cluster_view(self.controller, quarantined))
 
     def log_tail(self, job: str, *, bytes_: int = 20_000) -> str:
         """Return the end of what a job printed, where its backend keeps that."""

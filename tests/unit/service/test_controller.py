@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
 
 from evalstop.core.errors import IllegalEventError, InputError, StoreError
 from evalstop.core.events import JobEnded, TimerFired
 from evalstop.service.controller import BusyError
+from evalstop.service.views import cluster_view
 from evalstop.store.sqlite import SqliteStore
 
 
@@ -182,7 +186,7 @@ def test_a_bug_in_deciding_ends_the_controller_and_keeps_nobody_waiting(platform
     controller.ledger.note = broken
     controller._timers = [(0.0, "due")]
     controller.start()
-    assert controller.deposed.wait(30)
+    assert controller.deposed.wait(120)
     assert "a bug in the ledger" in controller.failure
     assert "deciding ended by a bug" in caplog.text
     controller.close()
@@ -268,3 +272,47 @@ def test_a_run_that_nobody_saw_start_is_counted_when_it_is_stopped(platform):
     platform.look()
     assert platform.phase("a") == "stopped_by_policy"
     assert platform.controller.ledger.jobs["a"].starts == 1
+
+
+def test_a_look_meanwhile_is_repeated_until_nothing_has_changed(platform):
+    controller, sequences = platform.controller, []
+
+    def look():
+        sequences.append(controller.sequence)
+        if len(sequences) < 3:
+            platform.submit(f"job-{len(sequences)}")
+        return sequences[-1]
+
+    assert controller.steady(look) == controller.sequence
+    assert sequences == [0, 1, 2]
+
+
+def test_gpus_add_up_for_whoever_looks_while_jobs_come_and_go(platform):
+    """R24: a job that ends frees its GPUs in two steps; nobody sees the first alone."""
+    platform.look()
+    controller, wrong, over = platform.controller, [], threading.Event()
+
+    def gpus_of():
+        return controller.steady(lambda: cluster_view(controller, ()))["gpus"]
+
+    def look():
+        while not over.is_set():
+            gpus = gpus_of()
+            if gpus["free"] + sum(gpus["held"].values()) != gpus["total"]:
+                wrong.append(gpus)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for number in range(200):
+            platform.submit(f"a{number}")
+            platform.look()
+            platform.backend.finish(f"a{number}")
+            platform.look()
+    finally:
+        over.set()
+        looking.join()
+        sys.setswitchinterval(interval)
+    assert wrong == []
