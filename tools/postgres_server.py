@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresServer"]
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
+START_S = 300
 
 
 class PostgresServer:
@@ -56,7 +57,7 @@ class PostgresServer:
     @contextlib.contextmanager
     def temporary(cls) -> Iterator[PostgresServer]:
         """Make a server in a folder of its own; end it and remove the folder afterwards."""
-        folder = Path(tempfile.mkdtemp(prefix="evalstop-pg-"))
+        folder = Path(tempfile.mkdtemp(prefix="evalstop-pg-", dir="/tmp"))  # short: holds a socket
         server = cls.make(folder)
         try:
             yield server
@@ -82,7 +83,7 @@ class PostgresServer:
         fsync = "on" if self._durable else "off"
         options = f"-c listen_addresses= -c fsync={fsync} -k {self.folder}"
         log = self.folder / "log"
-        self.run("pg_ctl", "-D", self.data, "-o", options, "-l", log, "-w", "start")
+        self.run("pg_ctl", "-D", self.data, "-o", options, "-l", log, "-w", "-t", START_S, "start")
 
     def stop(self) -> None:
         """End the server."""

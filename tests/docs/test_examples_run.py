@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections import defaultdict
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from free_ports import free_port
 from sybil.document import Document
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
@@ -41,11 +41,6 @@ SCRIPTS = [
 
 # A server's port in a page; when the page is run, a free one stands in for it.
 PORT = re.compile(r"\b879\d\b")
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return str(probe.getsockname()[1])
 
 
 class Shell:
@@ -80,7 +75,7 @@ class Shell:
         ) as process:
             self.sessions.append(process.pid)
             try:
-                output, _ = process.communicate(timeout=120)
+                output, _ = process.communicate(timeout=900)
             except subprocess.TimeoutExpired:
                 self.end()
                 raise
@@ -104,7 +99,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def test_examples_of_a_page_run(page: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shell.folder)
 
-    ports: dict[str, str] = defaultdict(free_port)
+    ports: dict[str, str] = defaultdict(lambda: str(free_port()))
 
     def evaluate(example: Example) -> None:
         command = PORT.sub(lambda port: ports[port[0]], example.parsed)

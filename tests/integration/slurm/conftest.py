@@ -31,4 +31,4 @@ def slurm_session():
 @pytest.fixture
 def slurm(slurm_session):
     yield slurm_session
-    slurm_session._cancel_all_jobs()
+    slurm_session.cancel_all_jobs()

@@ -34,7 +34,7 @@ class Watcher:
     """A controller with all its threads; `close` and make another to restart it."""
 
     def __init__(self, slurm, folder):
-        client = SlurmClient(environment=slurm.environment, time_limit_s=20)
+        client = SlurmClient(environment=slurm.environment, time_limit_s=60)
         self.store = SqliteStore(folder / "log.sqlite")
         self.custody = FileCustody(folder / "custody")
         self.policy = EvalStop(base=Native(), rules=parse_rule("default"))
@@ -68,14 +68,17 @@ class Watcher:
         record = self.controller.ledger.jobs.get(job)  # running in Slurm, perhaps not seen here yet
         return record and record.scores
 
+    def watches(self, job):
+        """Whether its checkpoints are looked after by now."""
+        found = self.controller.kernel.state.view.jobs.get(job)
+        return bool(found and found.held_gpus)
+
     def stops(self):
         return [a for e in self.store.read() for a in e.actions if isinstance(a, Stop)]
 
 
 @pytest.fixture
 def watcher(slurm, tmp_path):
-    for job in slurm.run("squeue", "-h", "-t", "all", "-o", "%A").split():
-        slurm.run("scancel", job)
     watchers = []
 
     def make():
@@ -85,7 +88,8 @@ def watcher(slurm, tmp_path):
         return watchers[-1]
 
     yield make
-    watchers[-1].close()
+    for last in watchers[-1:]:
+        last.close()
 
 
 def train(slurm, folder, on, *, gpus=8):
@@ -94,9 +98,13 @@ def train(slurm, folder, on, *, gpus=8):
         f"evalstop:metric=eval_true,direction=max,job_type=rlhf,tenant={on},"
         f"checkpoints={out},evals={out}/evals.jsonl"
     )
+    # It begins when it is told to: what it saved and rotated away before evalstop knew of it would
+    # be in nobody's custody. Each checkpoint lies there for two seconds before it goes.
     script = (
-        f"#!/bin/sh\nexport OPENBLAS_NUM_THREADS=1\n"
-        f"exec {sys.executable} {TRAINER} --out {out} --on {on} --steps 100000 --pause 0.25\n"
+        "#!/bin/sh\nexport OPENBLAS_NUM_THREADS=1\n"
+        f"while [ ! -e {folder}/go ]; do sleep 0.1; done\n"
+        f"exec {sys.executable} {TRAINER} --out {out} --on {on} "
+        "--steps 100000 --pause 1\n"
     )
     return slurm.submit(script, f"--gres=gpu:{gpus}", f"--comment={comment}", "--requeue")
 
@@ -105,7 +113,7 @@ def test_an_overoptimising_run_is_stopped_and_its_gpus_serve_another(slurm, watc
     bad = train(slurm, tmp_path, "proxy")
     good = train(slurm, tmp_path, "true")
     waiting = slurm.submit(
-        "#!/bin/sh\nexec sleep 60\n",
+        "#!/bin/sh\nexec sleep 3600\n",
         "--gres=gpu:8",
         "--comment=evalstop:metric=acc,direction=max",
     )
@@ -113,16 +121,18 @@ def test_an_overoptimising_run_is_stopped_and_its_gpus_serve_another(slurm, watc
     slurm.await_state(bad, "RUNNING")
     slurm.await_state(good, "RUNNING")
     assert slurm.state(waiting) == "PENDING"
+    eventually(lambda: watch.watches(bad) and watch.watches(good), 300)
+    (tmp_path / "go").touch()
 
-    eventually(lambda: watch.scores(bad), 120)
+    eventually(lambda: watch.scores(bad), 300)
     slurm.end_controller()  # Slurm's own controller restarts in the middle
     time.sleep(1.5)
     slurm.start_controller()
 
-    eventually(watch.stops, 120)
+    eventually(watch.stops, 300)
     watch = watcher()  # and evalstop's too, right after it decided
-    eventually(lambda: watch.outcome(bad) is Outcome.STOPPED_BY_POLICY, 120)
-    slurm.await_state(waiting, "RUNNING", seconds=120)
+    eventually(lambda: watch.outcome(bad) is Outcome.STOPPED_BY_POLICY, 300)
+    slurm.await_state(waiting, "RUNNING")
 
     # Jobs of earlier tests may still be completing there, and be judged too: they do not count.
     (stop,) = [stop for stop in watch.stops() if stop.job in {bad, good, waiting}]
@@ -145,7 +155,7 @@ def test_an_overoptimising_run_is_stopped_and_its_gpus_serve_another(slurm, watc
     saved = np.load(Path(answer["path"]) / "policy.npz")
     assert saved["step"] == best
 
-    client = SlurmClient(environment=slurm.environment)
+    client = SlurmClient(environment=slurm.environment, time_limit_s=60)
     record = next(job for job in client.jobs() if job.id == bad)
     assert record.admin_comment.startswith("evalstop: stopped: alarm: statistic ")
     assert f"at step {best}" in record.admin_comment

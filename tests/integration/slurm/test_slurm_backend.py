@@ -14,6 +14,7 @@ from evalstop.backends.slurm import SlurmBackend, SlurmClient, Tenants
 from evalstop.core.errors import BackendError
 from evalstop.core.job import JobSpec
 from evalstop.ports import CanAnnotate, CanHold, CanPreempt, CanSubmit, Launch, Order, RunState
+from evalstop.testing import FakeClock
 from evalstop.testing.backend import BackendContract, eventually
 
 OPTED_IN = "--comment=evalstop:metric=acc,direction=max,job_type=rlhf"
@@ -22,7 +23,7 @@ SLEEP = "#!/bin/sh\nexec sleep 300\n"
 
 @pytest.fixture
 def client(slurm):
-    return SlurmClient(environment=slurm.environment, time_limit_s=30)
+    return SlurmClient(environment=slurm.environment, time_limit_s=60)
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def report(backend, job):
     return next((found for found in backend.listing().jobs if found.job == job), None)
 
 
-def reaches(backend, job, state, within_s=60.0):
+def reaches(backend, job, state, within_s=300.0):
     def there():
         found = report(backend, job)
         return found is not None and found.state is state
@@ -99,7 +100,7 @@ class Named:
 
 
 class TestSlurmKeepsTheContract(BackendContract):
-    within_s = 90.0
+    within_s = 300.0
 
     @pytest.fixture(autouse=True)
     def _cluster(self, client):
@@ -199,14 +200,15 @@ def test_a_stop_gives_the_gpus_to_a_waiting_job_and_says_why(slurm, backend, cli
 def test_a_job_may_save_within_its_grace(slurm, client):
     backend = SlurmBackend(client, undo_window_s=0)
     saved = slurm.folder / "jobs/saved-in-grace"
+    ready = slurm.folder / "jobs/ready-to-save-in-grace"
     script = (
-        f"#!/bin/bash\ntrap 'sleep 1; echo ok > {saved}; exit 0' TERM\n"
+        f"#!/bin/bash\ntrap 'sleep 1; echo ok > {saved}; exit 0' TERM\ntouch {ready}\n"
         "while :; do sleep 0.1; done\n"
     )
     job = slurm.submit(script, OPTED_IN, "--gres=gpu:1")
     reaches(backend, job, RunState.RUNNING)
-    time.sleep(0.5)  # let it install its trap
-    backend.stop(Order(key="1.0", job=job, grace_s=20.0))
+    eventually(ready.exists, 300)
+    backend.stop(Order(key="1.0", job=job, grace_s=120.0))
     found = reaches(backend, job, RunState.RELEASED)
     assert saved.read_text() == "ok\n"
     assert found.exit_code == 0
@@ -225,7 +227,7 @@ def test_the_reversible_stop_frees_the_gpus_and_is_undone(slurm, client, backend
     time.sleep(3)
     assert report(again, job) is None
     again.unhold(Order(key="2.0", job=job, note="by ann"))
-    assert reaches(again, job, RunState.RUNNING, within_s=120).attempt == 2
+    assert reaches(again, job, RunState.RUNNING, within_s=300).attempt == 2
 
 
 def test_what_was_not_undone_in_time_is_cancelled(slurm, client):
@@ -233,17 +235,19 @@ def test_what_was_not_undone_in_time_is_cancelled(slurm, client):
     job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:8", "--requeue")
     reaches(backend, job, RunState.RUNNING)
     backend.stop(Order(key="1.0", job=job))
-    eventually(lambda: backend.listing() and slurm.state(job) == "CANCELLED", 120)
+    eventually(lambda: backend.listing() and slurm.state(job) == "CANCELLED", 300)
 
 
 def test_a_save_is_asked_of_the_batch_script_alone(slurm, backend):
     saved = slurm.folder / "jobs/saved-on-signal"
-    script = f"#!/bin/bash\ntrap 'echo ok > {saved}' USR1\nwhile :; do sleep 0.1; done\n"
+    ready = slurm.folder / "jobs/ready-to-save-on-signal"
+    trap = f"trap 'echo ok > {saved}' USR1"
+    script = f"#!/bin/bash\n{trap}\ntouch {ready}\nwhile :; do sleep 0.1; done\n"
     job = slurm.submit(script, OPTED_IN + ",save_signal=USR1", "--gres=gpu:1")
     reaches(backend, job, RunState.RUNNING)
-    time.sleep(0.5)  # let it install its trap
+    eventually(ready.exists, 300)
     backend.request_save(Order(key="1.0", job=job))
-    eventually(saved.exists, 120)
+    eventually(saved.exists, 300)
     assert report(backend, job).state is RunState.RUNNING
 
 
@@ -265,7 +269,7 @@ def test_submit_is_a_thin_sbatch(slurm, backend):
     )
     number = backend.submit(job, launch)
     found = reaches(backend, number, RunState.RUNNING)
-    eventually(lambda: out.exists() and out.read_text(), 120)
+    eventually(lambda: out.exists() and out.read_text(), 300)
     assert out.read_text() == f"{number} it's; $(odd)\n"
     assert (found.spec.tenant, found.spec.job_type, found.gpus) == ("amber", "dpo", 2)
     assert found.spec.labels["rule"] == "scan:alpha=0.01,min_evals=4"
@@ -273,36 +277,35 @@ def test_submit_is_a_thin_sbatch(slurm, backend):
 
 
 def test_a_kill_of_the_controller_is_survived(slurm):
-    quick = SlurmClient(environment=slurm.environment, time_limit_s=15.0)
-    backend = SlurmBackend(quick)
+    clock = FakeClock()
+    client = SlurmClient(
+        environment=slurm.environment, time_limit_s=60.0, monotonic=clock.monotonic
+    )
+    backend = SlurmBackend(client)
     job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:4")
     before = reaches(backend, job, RunState.RUNNING)
     slurm.await_saved(job)
     slurm.end_controller(kill=True)
-    began = time.monotonic()
     with pytest.raises(BackendError):
         backend.listing()
-    assert time.monotonic() - began < 20
-    began = time.monotonic()
-    with pytest.raises(BackendError, match="asked again in"):
-        backend.listing()
-    assert time.monotonic() - began < 0.9
+    with pytest.raises(BackendError, match="asked again in 1 s"):
+        backend.listing()  # without asking: the controller is given time
     slurm.start_controller()
 
-    def back():
+    def as_before():
+        clock.advance(60.0)  # whatever pause there was
         try:
-            return report(backend, job) is not None
+            return report(backend, job) == before
         except BackendError:
             return False
 
-    eventually(back, 120)
-    eventually(lambda: report(backend, job) == before, 120)  # nodes sign on again one by one
+    eventually(as_before, 300)  # nodes sign on again one by one
     backend.stop(Order(key="1.0", job=job, grace_s=2.0))
     reaches(backend, job, RunState.RELEASED)
 
 
 def test_a_stop_lost_with_the_controller_is_sent_again(slurm):
-    backend = SlurmBackend(SlurmClient(environment=slurm.environment, time_limit_s=15.0))
+    backend = SlurmBackend(SlurmClient(environment=slurm.environment, time_limit_s=60.0))
     job = slurm.submit(SLEEP, OPTED_IN, "--gres=gpu:4")
     reaches(backend, job, RunState.RUNNING)
     slurm.end_controller()
@@ -310,15 +313,24 @@ def test_a_stop_lost_with_the_controller_is_sent_again(slurm):
     with pytest.raises(BackendError):
         backend.stop(order)
     slurm.start_controller()
-    backend.stop(order)
-    eventually(lambda: _released_or_unasked(backend, job), 120)
+    eventually(lambda: _taken(backend, order), 300)
+    eventually(lambda: _is_released(backend, job), 300)
 
 
-def _released_or_unasked(backend, job):
+def _taken(backend, order):
     try:
-        return report(backend, job).state is RunState.RELEASED
+        backend.stop(order)
+    except BackendError:  # a controller that has just come back may not know its nodes yet
+        return False
+    return True
+
+
+def _is_released(backend, job):
+    try:
+        found = report(backend, job)
     except BackendError:
         return False
+    return found is not None and found.state is RunState.RELEASED
 
 
 def test_reading_changes_nothing(slurm, tmp_path):

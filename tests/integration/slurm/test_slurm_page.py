@@ -7,12 +7,12 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 from evalstop.backends.slurm.optin import KEYS
 
@@ -27,8 +27,6 @@ def test_every_key_of_the_comment_is_explained(key):
 
 
 def test_the_page_can_be_followed(slurm, tmp_path):
-    for job in slurm.run("squeue", "-h", "-t", "all", "-o", "%A").split():
-        slurm.run("scancel", job)
     command = tmp_path / "bin/evalstop"
     command.parent.mkdir()
     command.write_text(
@@ -45,9 +43,7 @@ def test_the_page_can_be_followed(slurm, tmp_path):
         "PYTHONPATH": str(ROOT / "src"),
     }
     output = tmp_path / "output"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
-    script = "set -xeu\n" + "\n".join(BLOCKS).replace("8795", port)
+    script = "set -xeu\n" + "\n".join(BLOCKS).replace("8795", str(free_port()))
     with output.open("wb") as file:
         page = subprocess.Popen(
             ["bash", "-c", script],
@@ -59,7 +55,7 @@ def test_the_page_can_be_followed(slurm, tmp_path):
             start_new_session=True,
         )
     try:
-        code = page.wait(timeout=400)
+        code = page.wait(timeout=1800)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(page.pid, signal.SIGKILL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
 
 import evalstop
 from evalstop.cli.remote import Remote
@@ -84,9 +84,7 @@ class Site:
         self.hook = Hook()
         self.commands = folder / "commands"
         self.commands.touch()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         (folder / "secret").write_text("s3cret\n")
         (folder / "evalstop.toml").write_text(
             CONFIG.format(mode=mode, hook=self.hook.server.server_port, folder=folder)
@@ -125,7 +123,7 @@ class Site:
                 stderr=log,
             )
         self.servers.append(server)
-        eventually(self._answers, 120)
+        eventually(self._answers, 300)
         return server
 
     def _answers(self):
@@ -152,7 +150,7 @@ class Site:
             check=True,
         ).stdout
 
-    def train(self, on, *, steps=100_000, pause=0.25):
+    def train(self, on, *, pause=0.25):
         """Submit a run with the plain sbatch of its owner."""
         out = self.folder / on
         comment = (
@@ -161,7 +159,7 @@ class Site:
         )
         script = (
             f"#!/bin/sh\nexport OPENBLAS_NUM_THREADS=1\nexec {sys.executable} {TRAINER} "
-            f"--out {out} --on {on} --steps {steps} --pause {pause} --keep 50\n"
+            f"--out {out} --on {on} --steps 100000 --pause {pause} --keep 50\n"
         )
         return self.slurm.submit(script, "--gres=gpu:8", f"--comment={comment}", "--requeue")
 
@@ -174,8 +172,6 @@ class Site:
 
 @pytest.fixture
 def site(slurm, tmp_path):
-    for job in slurm.run("squeue", "-h", "-t", "all", "-o", "%A").split():
-        slurm.run("scancel", job)
     made = []
 
     def make(mode):
@@ -187,12 +183,13 @@ def site(slurm, tmp_path):
         each.close()
 
 
-def test_observing_changes_nothing_and_says_what_it_would_have_saved(site):
+def test_observing_changes_nothing_and_says_what_it_would_have_saved(site, slurm):
     site = site("observe")
     site.up()
-    bad = site.train("proxy", steps=700, pause=0.1)
-    eventually(lambda: ("advice", bad) in site.hook.told(), 120)
-    eventually(lambda: site.job(bad)["outcome"] == "completed", 120)
+    bad = site.train("proxy", pause=0.1)
+    eventually(lambda: ("advice", bad) in site.hook.told(), 300)
+    slurm.run("scancel", "--batch", "--signal=TERM", bad)  # by its owner: it ends, with exit code 0
+    eventually(lambda: site.job(bad)["outcome"] == "completed", 300)
     assert site.hook.told() == [("advice", bad)]
     assert site.changing() == []
     record = json.loads(site.run("explain", bad, "--json"))
@@ -204,33 +201,34 @@ def test_observing_changes_nothing_and_says_what_it_would_have_saved(site):
 def test_enforcing_survives_kills_and_its_stop_can_be_undone(site, slurm):
     site = site("enforce")
     server = site.up()
-    bad, good = site.train("proxy"), site.train("true")
+    # So slow that it is long before it falls again once its stop is undone.
+    bad, good = site.train("proxy", pause=0.6), site.train("true")
     waiting = slurm.submit(
-        "#!/bin/sh\nexec sleep 60\n", "--gres=gpu:8", "--comment=evalstop:metric=a,direction=max"
+        "#!/bin/sh\nexec sleep 3600\n", "--gres=gpu:8", "--comment=evalstop:metric=a,direction=max"
     )
-    eventually(lambda: site.job(bad)["evals_seen"] > 3, 120)
+    eventually(lambda: site.job(bad)["evals_seen"] > 3, 300)
     server.kill()  # in the middle of the run
     server.wait()
     server = site.up()
-    eventually(lambda: ("stopping", bad) in site.hook.told(), 120)
+    eventually(lambda: ("stopping", bad) in site.hook.told(), 300)
     server.kill()  # in the middle of the stop
     server.wait()
     site.up()
-    eventually(lambda: site.job(bad)["outcome"] == "stopped_by_policy", 120)
-    slurm.await_state(waiting, "RUNNING", seconds=120)
+    eventually(lambda: site.job(bad)["outcome"] == "stopped_by_policy", 300)
+    slurm.await_state(waiting, "RUNNING")
     assert slurm.state(good) == "RUNNING"
     assert site.job(good)["outcome"] is None
 
     best = json.loads(site.run("best", bad, "--json"))
     assert best["backed"]
     assert (Path(best["path"]) / "policy.npz").exists()
-    eventually(lambda: ("stopped", bad) in site.hook.told(), 120)
+    eventually(lambda: ("stopped", bad) in site.hook.told(), 300)
     assert sorted(set(site.hook.told())) == [("stopped", bad), ("stopping", bad)]
     assert sum("requeuehold" in line for line in site.changing()) >= 1
 
     slurm.run("scancel", waiting)
     site.run("undo", bad, "--note", "the judge was wrong")
-    slurm.await_state(bad, "RUNNING", seconds=120)
-    eventually(lambda: site.job(bad)["phase"] == "running", 120)
+    slurm.await_state(bad, "RUNNING")
+    eventually(lambda: site.job(bad)["phase"] == "running", 300)
     time.sleep(1)
     assert slurm.state(bad) == "RUNNING"  # and it is not taken for a stray

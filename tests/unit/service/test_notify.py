@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from email import message_from_bytes
@@ -12,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import msgspec
 import pytest
 from aiosmtpd.controller import Controller as SmtpServer
+from free_ports import free_port
 
 from evalstop.core.errors import EvalStopError, InputError, StoreError
 from evalstop.service.notify import Mail, Notice, Outbox, Target, Webhook, signature, verify
@@ -47,7 +47,7 @@ class Receiver:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.got.append((self.path, dict(self.headers), body))
-                receiver.hang.wait(10)
+                receiver.hang.wait(120)
                 code = receiver.answers.pop(0) if receiver.answers else 200
                 self.send_response(code)
                 if code in {301, 302, 307, 308}:
@@ -156,10 +156,9 @@ def test_errors_hold_no_secret(receiver):
 
 def test_a_receiver_that_hangs_is_left(receiver):
     receiver.hang.clear()
-    began = time.monotonic()
     with pytest.raises(EvalStopError, match="cannot be reached"):
         Webhook(receiver.url(), time_limit_s=0.3).send(NOTICE)
-    assert time.monotonic() - began < 20
+    assert not receiver.hang.is_set()
 
 
 def test_slack_gets_a_message_in_which_nothing_is_markup(receiver):
@@ -186,11 +185,9 @@ class Inbox:
 
 @pytest.fixture
 def smtp():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     inbox = Inbox()
-    server = SmtpServer(inbox, hostname="127.0.0.1", port=port)
+    server = SmtpServer(inbox, hostname="127.0.0.1", port=port, ready_timeout=120)
     server.start()
     yield inbox, port
     server.stop()
@@ -310,7 +307,7 @@ def test_a_stop_is_told_before_and_after(platform, outbox):
     told = Told()
     outbox(Target(name="t", receiver=told))
     stopped_run(platform)
-    eventually(lambda: told.kinds() == ["stopping", "stopped"], 30)
+    eventually(lambda: told.kinds() == ["stopping", "stopped"], 120)
     before, after = told.notices
     assert (before.job, before.tenant, before.owner) == ("a", "amber", "ann@x.org")
     assert before.rule == "consecutive:k=2"
@@ -329,9 +326,9 @@ def test_a_healthy_run_and_a_crash_are_no_news(platform, outbox):
         platform.backend.finish(job, code)
         platform.look()
     platform.command("freeze", actor="ann")
-    eventually(lambda: told.kinds() == ["operator"], 30)
+    eventually(lambda: told.kinds() == ["operator"], 120)
     assert told.notices[0].text == "ann ordered freeze."
-    eventually(lambda: box.waiting() == 0, 30)
+    eventually(lambda: box.waiting() == 0, 120)
 
 
 def test_scores_are_told_in_the_metrics_own_direction(platform, outbox):
@@ -341,7 +338,7 @@ def test_scores_are_told_in_the_metrics_own_direction(platform, outbox):
     platform.look()
     for step, score in enumerate([-3.0, -2.0, -2.5, -3.0]):  # turned already: higher is better
         platform.report("a", step, score)
-    eventually(lambda: told.kinds() == ["stopping"], 30)
+    eventually(lambda: told.kinds() == ["stopping"], 120)
     assert told.notices[0].best_score == 2.0
     assert "best 2 at step 1" in told.notices[0].reason
 
@@ -354,20 +351,29 @@ def test_a_receiver_hears_only_what_it_wants(platform, outbox):
         Target(name="ends", receiver=ends, kinds=("stopped",)),
     )
     stopped_run(platform)
-    eventually(lambda: ours.kinds() == ["stopping", "stopped"] and box.waiting() == 0, 30)
+    eventually(lambda: ours.kinds() == ["stopping", "stopped"] and box.waiting() == 0, 120)
     assert (theirs.kinds(), ends.kinds()) == ([], ["stopped"])
 
 
 def test_a_failed_notice_is_tried_again_with_growing_pauses(platform, outbox):
-    told = Told(failures=2)
+    told, seen = Told(failures=2), threading.Event()
+    send = told.send
+
+    def send_once_the_trouble_was_seen(notice):
+        if not told.failures:
+            seen.wait(120)
+        send(notice)
+
+    told.send = send_once_the_trouble_was_seen
     began = time.monotonic()
     box = outbox(Target(name="t", receiver=told))
     platform.command("freeze", actor="ann")
-    eventually(lambda: box.troubles() == ["t was not told of 1.e: not now"], 30)
-    eventually(lambda: told.kinds() == ["operator"], 30)
+    eventually(lambda: box.troubles() == ["t was not told of 1.e: not now"], 120)
+    seen.set()
+    eventually(lambda: told.kinds() == ["operator"], 120)
     assert told.tries == 3
     assert time.monotonic() - began > 2.9  # one second, then two
-    eventually(lambda: box.troubles() == [] and box.waiting() == 0, 30)
+    eventually(lambda: box.troubles() == [] and box.waiting() == 0, 120)
 
 
 def test_a_receiver_that_hangs_holds_up_no_other(platform, outbox, receiver):
@@ -375,7 +381,7 @@ def test_a_receiver_that_hangs_holds_up_no_other(platform, outbox, receiver):
     told = Told()
     outbox(Target(name="hangs", receiver=Webhook(receiver.url())), Target(name="t", receiver=told))
     stopped_run(platform)
-    eventually(lambda: told.kinds() == ["stopping", "stopped"], 30)
+    eventually(lambda: told.kinds() == ["stopping", "stopped"], 120)
     receiver.hang.set()
 
 
@@ -383,13 +389,13 @@ def test_what_waited_is_told_after_a_restart_and_nothing_twice(platform, outbox)
     down, told = Told(failures=10_000), Told()
     box = outbox(Target(name="down", receiver=down), Target(name="t", receiver=told))
     stopped_run(platform)
-    eventually(lambda: told.kinds() == ["stopping", "stopped"] and down.tries > 0, 30)
-    eventually(lambda: box.waiting() == 2, 30)
+    eventually(lambda: told.kinds() == ["stopping", "stopped"] and down.tries > 0, 120)
+    eventually(lambda: box.waiting() == 2, 120)
     box.close()
     platform.restart()
     up = Told()
     box = outbox(Target(name="down", receiver=up), Target(name="t", receiver=told))
-    eventually(lambda: up.kinds() == ["stopping", "stopped"] and box.waiting() == 0, 30)
+    eventually(lambda: up.kinds() == ["stopping", "stopped"] and box.waiting() == 0, 120)
     assert told.kinds() == ["stopping", "stopped"]
 
 
@@ -398,7 +404,7 @@ def test_what_was_decided_while_nobody_listened_is_told(platform, outbox):
     stopped_run(platform)
     told = Told()
     outbox(Target(name="t", receiver=told))
-    eventually(lambda: told.kinds() == ["stopping", "stopped"], 30)
+    eventually(lambda: told.kinds() == ["stopping", "stopped"], 120)
 
 
 def test_history_before_the_first_start_is_not_told(platform, outbox):
@@ -406,7 +412,7 @@ def test_history_before_the_first_start_is_not_told(platform, outbox):
     told = Told()
     outbox(Target(name="t", receiver=told))
     platform.command("freeze", actor="ann")
-    eventually(lambda: told.kinds() == ["operator"], 30)
+    eventually(lambda: told.kinds() == ["operator"], 120)
 
 
 def test_a_notice_older_than_a_day_is_given_up(platform, outbox, caplog):
@@ -415,7 +421,7 @@ def test_a_notice_older_than_a_day_is_given_up(platform, outbox, caplog):
     platform.command("freeze", actor="ann")
     platform.clock.advance(86_401)
     box = outbox(Target(name="t", receiver=told))
-    eventually(lambda: told.tries == 1 and box.waiting() == 0, 30)
+    eventually(lambda: told.tries == 1 and box.waiting() == 0, 120)
     assert told.kinds() == []
     assert "given up: t was not told" in caplog.text
 
@@ -431,7 +437,7 @@ def test_a_receiver_with_a_bug_does_not_end_the_telling(platform, outbox):
     told = Bug()
     outbox(Target(name="t", receiver=told))
     platform.command("freeze", actor="ann")
-    eventually(lambda: told.kinds() == ["operator"], 30)
+    eventually(lambda: told.kinds() == ["operator"], 120)
 
 
 class FullDisk:
@@ -473,12 +479,12 @@ def test_a_full_disk_delays_the_telling_and_does_not_end_it(platform, outbox, mo
     if when == "while it runs":
         disk.full.set()
         platform.command("freeze", actor="ann")
-    eventually(lambda: disk.refused > 2 and "disk is full" in "".join(box.troubles()), 30)
+    eventually(lambda: disk.refused > 2 and "disk is full" in "".join(box.troubles()), 120)
     assert told.kinds() == []
     disk.full.clear()
-    eventually(lambda: told.kinds() == ["operator"] and not box.troubles(), 30)
+    eventually(lambda: told.kinds() == ["operator"] and not box.troubles(), 120)
     platform.command("unfreeze", actor="ann")
-    eventually(lambda: told.kinds() == ["operator", "operator"], 30)
+    eventually(lambda: told.kinds() == ["operator", "operator"], 120)
 
 
 def test_what_was_told_while_the_disk_filled_up_does_not_end_the_telling(platform, outbox):
@@ -493,7 +499,7 @@ def test_what_was_told_while_the_disk_filled_up_does_not_end_the_telling(platfor
     told.send = fill_up_and_send
     outbox(Target(name="t", receiver=told))
     platform.command("freeze", actor="ann")
-    eventually(lambda: told.kinds() == ["operator"] and disk.refused >= 1, 30)
+    eventually(lambda: told.kinds() == ["operator"] and disk.refused >= 1, 120)
     disk.full.clear()
     platform.command("unfreeze", actor="ann")
-    eventually(lambda: told.kinds() == ["operator", "operator"], 30)
+    eventually(lambda: told.kinds() == ["operator", "operator"], 120)
