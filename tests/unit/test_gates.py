@@ -23,7 +23,7 @@ def run_pytest(folder: Path, body: str, *arguments: str) -> subprocess.Completed
         env=os.environ | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -219,7 +219,7 @@ class Puller:
         for source in self._shared:
             self._ask("", source)
 
-    def wait(self, timeout: float = 10.0) -> None:
+    def wait(self, timeout: float = 120.0) -> None:
         """Wait until every source that is being asked has answered; for tests of order."""
         for future in list(self._under_way.values()):
             future.result(timeout)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
+import random
 
 import pytest
 
+from evalstop.backends.local.supervisor import start_ticks
 from evalstop.backends.slurm import SlurmBackend, SlurmClient
 from evalstop.backends.slurm.client import checked
 from evalstop.backends.slurm.records import END, FIELDS, SEPARATOR
@@ -39,14 +39,11 @@ def row(**values):
 
 def test_a_hanging_command_is_killed_with_its_children(commands, tmp_path):
     pid = tmp_path / "pid"
-    environment = commands(squeue=f"sleep 60 & echo $! > {pid}; wait")
-    client = SlurmClient(environment=environment, time_limit_s=2.0)
-    began = time.monotonic()
-    with pytest.raises(BackendError, match=r"did not answer within 2 s"):
-        client.jobs()
-    assert time.monotonic() - began < 20
-    child = Path(f"/proc/{pid.read_text().strip()}/stat")
-    eventually(lambda: not child.exists() or child.read_text().rsplit(")", 1)[1][1] == "Z", 30)
+    environment = commands(squeue=f"sleep 600 & echo $! > {pid}; wait")
+    with pytest.raises(BackendError, match=r"did not answer within 5 s"):
+        SlurmClient(environment=environment, time_limit_s=5.0).jobs()
+    child = int(pid.read_text())
+    eventually(lambda: start_ticks(child) is None, 180)
 
 
 def test_reads_pause_after_failures_twice_as_long_each_time(commands):
@@ -116,8 +113,9 @@ def test_a_missing_command_is_explained(tmp_path):
         client.jobs()
 
 
-def test_garbage_is_not_a_job(commands):
-    client = SlurmClient(environment=commands(squeue="head -c 5000 /dev/urandom"))
+def test_garbage_is_not_a_job(commands, tmp_path):
+    (tmp_path / "garbage").write_bytes(random.Random(1).randbytes(5000))
+    client = SlurmClient(environment=commands(squeue=f"cat {tmp_path}/garbage"))
     assert client.jobs() == []
 
 

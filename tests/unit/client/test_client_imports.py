@@ -10,17 +10,20 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[3] / "src"
-BOUND_S = 0.050  # measured Nov 2026, idle 2-core machine: 9 ms beyond the interpreter's start
+BOUND = 2.0
+"""In starts of the interpreter (with json), so that a slow machine is no fault: 40 ms on an idle
+2-core machine, where in Nov 2026 a start takes 20 ms of CPU and the import 9 ms.
+"""
 
 SCRIPT = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
 before = set(sys.modules)
-began = time.process_time()
+began = time.process_time()  # so much took the interpreter's own start
 import evalstop.client
 from evalstop.client import report, should_stop
 took = time.process_time() - began
-print(json.dumps({"took": took, "modules": sorted(set(sys.modules) - before)}))
+print(json.dumps({"starts": took / began, "modules": sorted(set(sys.modules) - before)}))
 """
 
 
@@ -34,8 +37,8 @@ def imported() -> dict:
     return json.loads(done.stdout)
 
 
-def test_it_takes_less_than_50_milliseconds():
-    assert min(imported()["took"] for _ in range(3)) < BOUND_S
+def test_it_takes_no_longer_than_two_starts_of_the_interpreter():
+    assert min(imported()["starts"] for _ in range(5)) < BOUND
 
 
 def test_it_brings_no_third_party_and_no_network_module():

@@ -214,7 +214,7 @@ def test_a_job_that_wonders_hears_of_a_stop_that_comes_later(destination):
 
     reporter = Reporter(destination("http://nowhere"), ask_every_s=0.01, asker=ask)
     assert not reporter.should_stop()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not reporter.should_stop():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -307,19 +307,18 @@ def test_only_the_first_rank_reports(destination, tmp_path, monkeypatch):
 
 
 def test_the_training_thread_never_waits_for_the_network(destination):
-    hanging = threading.Event()
+    release, answered = threading.Event(), threading.Event()
 
     def hang(*_args, **_kwargs):
-        hanging.wait(120)
+        release.wait(600)
+        answered.set()
         return 200, b"{}"
 
     reporter = Reporter(destination("http://nowhere"), sender=hang)
-    began = time.perf_counter()
     for step in range(1000):
-        reporter.report(step, 0.5)
-    each = (time.perf_counter() - began) / 1000
-    hanging.set()
-    assert each < 1e-3  # measured Nov 2026: 12 us
+        reporter.report(step, 0.5)  # measured Nov 2026: 12 us each
+    assert not answered.is_set()
+    release.set()
     assert reporter.flush(60)
 
 
@@ -327,12 +326,12 @@ def test_a_full_buffer_spills_the_oldest_into_the_file(destination, tmp_path):
     release = threading.Event()
 
     def hang(*_args, **_kwargs):
-        release.wait(120)
+        release.wait(600)
         return 200, b"{}"
 
     reporter = Reporter(destination("http://nowhere"), capacity=3, sender=hang)
     reporter.report(0, 0.5)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not reporter._in_flight:
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -350,25 +349,24 @@ def test_leaving_is_bounded_and_loses_nothing(destination, tmp_path):
     reporter = Reporter(destination("http://nowhere"), drain_s=0.5, sender=away)
     for step in range(5):
         reporter.report(step, 0.5)
-    began = time.monotonic()
-    reporter.close()
-    assert time.monotonic() - began < 30  # half a second, on an idle machine
+    reporter.close()  # else it would try for ever
     assert sorted(line["step"] for line in lines(tmp_path)) == list(range(5))
 
 
 def test_leaving_while_a_request_hangs_is_bounded_too(destination):
-    release = threading.Event()
+    begun, release, answered = threading.Event(), threading.Event(), threading.Event()
 
     def hang(*_args, **_kwargs):
-        release.wait(120)
+        begun.set()
+        release.wait(600)
+        answered.set()
         return 200, b"{}"
 
     reporter = Reporter(destination("http://nowhere"), drain_s=0.2, sender=hang)
     reporter.report(0, 0.5)
-    time.sleep(0.05)
-    began = time.monotonic()
+    assert begun.wait(120)
     reporter.close()
-    assert time.monotonic() - began < 60  # the request would hang for two minutes
+    assert not answered.is_set()
     release.set()
 
 
@@ -404,13 +402,18 @@ def test_a_forked_child_sends_its_own_reports_and_not_its_parents(destination):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        sent.clear()
-        reporter.report(2, 0.5)
-        reporter.flush(60)
-        os.write(writer, json.dumps([one["step"] for one in sent]).encode())
-        os._exit(0)
+        try:
+            sent.clear()
+            reporter.report(2, 0.5)
+            reporter.flush(60)
+            os.write(writer, json.dumps([one["step"] for one in sent]).encode())
+        finally:
+            os._exit(0)  # whatever happens, this is no second run of the tests
+    os.close(writer)
+    told = os.read(reader, 1000)
+    os.close(reader)
     os.waitpid(child, 0)
-    assert json.loads(os.read(reader, 1000)) == [2]
+    assert json.loads(told) == [2]
     reporter._waiting.clear()
 
 

@@ -81,8 +81,12 @@ class Platform:
         return entries
 
     def phase(self, job):
+        """Phase or outcome; with a controller's thread beside, none in the middle of a fact."""
         view = self.controller.kernel.state.view.jobs.get(job)
-        return view.phase.value if view else self.controller.ledger.jobs[job].outcome.value
+        if view is not None:
+            return view.phase.value
+        outcome = self.controller.ledger.jobs[job].outcome
+        return outcome and outcome.value
 
     def picture(self):
         """Everything that a restart must bring back."""

@@ -72,7 +72,7 @@ def test_a_checkpoint_taken_while_the_log_cannot_be_written_is_told_when_it_can(
     platform.store.append = full
     controller.start()
     with pytest.raises(BusyError):  # an entry waits for the disk
-        controller.ask(lambda s: [TimerFired(time=s.now)]).result(timeout=30)
+        controller.ask(lambda s: [TimerFired(time=s.now)]).result(timeout=120)
     write_checkpoint(tmp_path / "out", 3)
     for _ in range(2):
         with pytest.raises(BusyError):

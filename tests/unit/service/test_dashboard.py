@@ -49,7 +49,7 @@ def console_in(folder):
     for job in running.platform.jobs():
         if job["outcome"] is None:
             running.platform.command("stop", actor="test", job=job["id"])
-            running.platform.wait_for(job["id"], {"ended"}, within_s=15)
+            running.platform.wait_for(job["id"], {"ended"}, within_s=120)
     running.close()
 
 
@@ -62,14 +62,14 @@ class Console:
         self.api.headers = {"Authorization": f"Bearer {token}"}
 
     def client(self, url=None, **fields):
-        self.clients.append(httpx.Client(base_url=url or self.url, timeout=30, **fields))
+        self.clients.append(httpx.Client(base_url=url or self.url, timeout=120, **fields))
         return self.clients[-1]
 
     def submit(self, job, tenant="t", **fields):
         body = {"id": job, "tenant": tenant, "direction": "max", "command": ["sleep", "100"]}
         answer = self.api.post("/jobs", json=body | {"job_type": "rlhf", "grace_s": 1} | fields)
         assert answer.status_code == 201, answer.text
-        self.running.platform.wait_for(job, {"running"}, within_s=15)
+        self.running.platform.wait_for(job, {"running"}, within_s=120)
 
     def report(self, job, *scores):
         evals = [{"step": step, "score": score} for step, score in enumerate(scores, start=1)]
@@ -173,14 +173,14 @@ def test_an_operator_stops_a_job_and_reopens_it(console):
     olga = console.operator()
     assert "Stop now" in olga.get("/ui/jobs/a").text
     assert olga.order("/ui/jobs/a/stop").status_code == 303
-    console.running.platform.wait_for("a", {"cancelled"}, within_s=15)
+    console.running.platform.wait_for("a", {"cancelled"}, within_s=120)
     page = olga.get("/ui/jobs/a").text
     assert "By olga" in page
     assert "Undo" in page
     assert "Stop now" not in page
     assert olga.get("/ui/jobs/a/record").json()["decisions"][0]["author"] == "olga"
     olga.order("/ui/jobs/a/undo")
-    console.running.platform.wait_for("a", {"running"}, within_s=15)
+    console.running.platform.wait_for("a", {"running"}, within_s=120)
     assert "undo" in olga.get("/ui/audit").text
 
 

@@ -131,7 +131,7 @@ def test_what_a_job_wrote_last_is_read_after_its_end(bench, tmp_path):
     bench.pull(puller)
     append(path, (1, 0.5))
     bench.platform.backend.finish("a")
-    bench.platform.carry_out.look().result(30)
+    bench.platform.carry_out.look().result(120)
     bench.pull(puller)
     assert bench.logged("a") == [(1, 0.5)]
     assert not puller._of_job
@@ -170,7 +170,7 @@ class Undone:
         self.begin()
 
     def look(self):
-        self.platform.carry_out.look().result(30)
+        self.platform.carry_out.look().result(120)
         self.platform.carry_out.tidy()
 
     def reopen(self, *, apart):
@@ -181,7 +181,7 @@ class Undone:
             order = OperatorCommanded(time=situation.now, command="undo", actor="ann", job="a")
             return [order, JobSubmitted(time=situation.now, job=situation.ledger.jobs["a"].spec)]
 
-        self.platform.controller.ask(build).result(30)
+        self.platform.controller.ask(build).result(120)
 
     def run(self, *scores):
         for _ in range(3):
@@ -250,7 +250,7 @@ class Hangs:
 
     def readings(self):
         self.calls += 1
-        self.go.wait(10)
+        self.go.wait(120)
         return []
 
 
@@ -273,9 +273,9 @@ def test_a_source_that_fails_or_hangs_holds_up_no_other(bench):
     puller = bench.puller(shared=[Fails(), hangs, Says(reading("a", 1, 0.5))])
     for _ in range(5):
         puller.poll()
-    eventually(lambda: bench.logged("a") == [(1, 0.5)], 30)
+    eventually(lambda: bench.logged("a") == [(1, 0.5)], 120)
     assert hangs.calls == 1
-    eventually(lambda: any("is on fire" in trouble for trouble in puller.troubles()), 30)
+    eventually(lambda: any("is on fire" in trouble for trouble in puller.troubles()), 120)
     hangs.go.set()
 
 
@@ -337,10 +337,10 @@ def test_checkpoints_in_custody_are_evaluated_and_a_confirming_eval_is_a_replica
         bench.pull(puller)
         return len(bench.logged("a")) == count
 
-    eventually(lambda: has(2), 30)
+    eventually(lambda: has(2), 120)
     assert bench.logged("a") == [(2, 0.2), (4, 0.4)]
     controller.ledger.jobs["a"].repeats[4] = 1
-    eventually(lambda: has(3), 30)
+    eventually(lambda: has(3), 120)
     assert bench.logged("a")[-1] == (4, 0.4)
     for _ in range(5):
         bench.pull(puller)

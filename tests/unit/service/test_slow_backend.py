@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from itertools import pairwise
 
 import pytest
 
 from evalstop.core.errors import BackendError, StoreError
+from evalstop.ports import RunState
 from evalstop.service import dispatch
 from evalstop.service.carry_out import LAUNCH, BackendCarryOut
 from evalstop.service.clock import SystemClock
@@ -41,10 +41,10 @@ def threaded(make_platform, monkeypatch):
             return self.controller.ask(build).result(timeout=60)
 
         def until(self, job, phase):
-            eventually(lambda: self.phase(job) == phase, 60.0)
+            eventually(lambda: self.phase(job) == phase, 120.0)
 
     platform = Threaded(gpus=2)
-    eventually(lambda: platform.controller.kernel.state.view.total_gpus == 2, 60.0)
+    eventually(lambda: platform.controller.kernel.state.view.total_gpus == 2, 120.0)
     yield platform
     platform.poller.close()
     platform.controller.close()
@@ -78,7 +78,7 @@ def test_a_stop_that_hangs_holds_up_no_other_job(threaded):
     assert threaded.phase("a") == "releasing"
     hang.set()
     threaded.until("a", "stopped_by_policy")
-    assert threaded.carry_out.dispatcher.troubles() == []
+    eventually(lambda: threaded.carry_out.dispatcher.troubles() == [], 120.0)
 
 
 def test_a_start_that_is_refused_is_tried_again(threaded):
@@ -94,7 +94,7 @@ def test_a_start_that_is_refused_is_tried_again(threaded):
     threaded.backend.start = refuse
     threaded.submit("a")
     threaded.until("a", "running")
-    assert threaded.carry_out.dispatcher.troubles() == []
+    eventually(lambda: threaded.carry_out.dispatcher.troubles() == [], 120.0)
 
 
 def test_a_start_that_is_always_refused_fails_the_job_and_frees_its_gpus(threaded, monkeypatch):
@@ -143,43 +143,26 @@ def test_a_listing_that_hangs_or_fails_does_not_stop_reports_and_decisions(threa
 
     threaded.backend.listing = slow
     decline(threaded, "a")
-    eventually(lambda: ("stop", "a") in [call[:2] for call in threaded.backend.log], 60.0)
+    eventually(lambda: ("stop", "a") in [call[:2] for call in threaded.backend.log], 120.0)
     assert threaded.phase("a") == "releasing"
     threaded.backend.listing = broken
     hang.set()
-    eventually(lambda: "slurmctld is down" in threaded.carry_out.backend_problem, 60.0)
+    eventually(lambda: "slurmctld is down" in threaded.carry_out.backend_problem, 120.0)
     assert threaded.phase("a") == "releasing", "an end needs proof"
     threaded.backend.listing = listing
     threaded.until("a", "stopped_by_policy")
 
 
-def test_from_report_to_stop_order_and_from_release_to_the_next_start_is_quick(threaded):
-    """The best of some tries: a busy machine may delay any one of them."""
-    times = {}
-    stop, start = threaded.backend.stop, threaded.backend.start
-
-    def stamped(name, inner):
-        def call(order):
-            times[name, order.job] = time.monotonic()
-            inner(order)
-
-        return call
-
-    threaded.backend.stop, threaded.backend.start = stamped("stop", stop), stamped("start", start)
-    jobs = [f"j{n}" for n in range(6)]
-    reported = {}
-    for job in jobs:
+def test_neither_a_stop_nor_the_next_start_waits_for_a_round_of_polling(threaded):
+    """One look finds the GPUs free and hands them on; how quick: benchmarks/bench_live.py."""
+    for job in ("a", "b"):
         threaded.submit(job, gpus=2)
-    for job in jobs[:-1]:
-        threaded.until(job, "running")
-        for step, score in enumerate((0.5, 0.6, 0.5), start=1):
-            threaded.report(job, step, score)
-        reported[job] = time.monotonic()
-        threaded.report(job, 4, 0.4)
-    threaded.until(jobs[-1], "running")
-    assert min(times["stop", job] - reported[job] for job in jobs[:-1]) < 0.1
-    passed_on = [times["start", after] - times["stop", job] for job, after in pairwise(jobs)]
-    assert min(passed_on) < 1.0
+    threaded.until("a", "running")
+    threaded.poller.close()
+    decline(threaded, "a")
+    eventually(lambda: threaded.backend.listing().jobs[0].state is RunState.RELEASED, 120.0)
+    threaded.carry_out.look().result(120)
+    eventually(lambda: ("start", "b") in [call[:2] for call in threaded.backend.log], 120.0)
 
 
 def test_a_fault_of_ours_in_an_errand_is_told_and_tried_again(threaded, caplog):
@@ -214,5 +197,5 @@ def test_nothing_is_carried_out_before_the_controller_is_started(threaded):
     time.sleep(0.2)
     assert done == []
     controller.start()
-    eventually(lambda: done == ["a"], 60.0)
+    eventually(lambda: done == ["a"], 120.0)
     controller.close()

@@ -56,6 +56,12 @@ class Site:
         }
         return SEPARATOR.join((fields | values).values()) + END + "\n"
 
+    def lists(self, rows):
+        """Change the queue in one step: somebody may be reading it."""
+        aside = self.folder / "queue-aside"
+        aside.write_text(rows)
+        aside.replace(self.queue)
+
     def up(self, *, tenants=None, **policy):
         settings = Settings(
             cluster=ClusterSettings(
@@ -105,7 +111,7 @@ def test_a_token_opens_nothing_until_the_job_has_a_name(site):
 
 
 def test_a_comment_claims_no_tenant_that_the_settings_do_not_allow(site):
-    site.queue.write_text(
+    site.lists(
         site.row("1", comment=COMMENT + ",tenant=rich")
         + site.row("2", comment=COMMENT + ",tenant=speech", Account="lab")
         + site.row("3", Account="lab")
@@ -118,7 +124,7 @@ def test_a_comment_claims_no_tenant_that_the_settings_do_not_allow(site):
 
 
 def test_a_job_may_choose_among_the_rules_that_are_allowed(site):
-    site.queue.write_text(
+    site.lists(
         site.row("1", comment=COMMENT + ",rule=consecutive:k=1")
         + site.row("2", comment=COMMENT + ",rule=none")
     )
@@ -126,7 +132,7 @@ def test_a_job_may_choose_among_the_rules_that_are_allowed(site):
     for job in ("1", "2"):
         _known(platform, job)
         evals = [EvalIn(step=step, score=-0.1 * step) for step in (1, 2)]
-        platform.report(job, evals).result(timeout=10)
+        platform.report(job, evals).result(timeout=120)
     records = {job: json.loads(platform.explain(job)) for job in ("1", "2")}
     assert records["1"]["decisions"][0]["rule"] == "consecutive:k=1"
     assert records["1"]["rule_asked"] == {"rule": "consecutive:k=1", "why_not": ""}
@@ -139,17 +145,17 @@ def test_a_job_may_choose_among_the_rules_that_are_allowed(site):
 
 
 def test_a_job_that_its_owner_requeues_after_its_end_is_guarded_again(site):
-    site.queue.write_text(site.row("5"))
+    site.lists(site.row("5"))
     platform = site.up(rule="consecutive:k=2")
     _known(platform, "5")
-    site.queue.write_text(site.row("5", state="COMPLETED"))
-    platform.wait_for("5", {"failed", "completed"}, within_s=60)
-    site.queue.write_text(site.row("5", state="PENDING", RestartCnt="1"))
-    platform.wait_for("5", {"waiting"}, within_s=60)
-    site.queue.write_text(site.row("5", RestartCnt="1"))
-    platform.wait_for("5", {"running"}, within_s=60)
+    site.lists(site.row("5", state="COMPLETED"))
+    platform.wait_for("5", {"failed", "completed"}, within_s=120)
+    site.lists(site.row("5", state="PENDING", RestartCnt="1"))
+    platform.wait_for("5", {"waiting"}, within_s=120)
+    site.lists(site.row("5", RestartCnt="1"))
+    platform.wait_for("5", {"running"}, within_s=120)
     evals = [EvalIn(step=step, score=-0.1 * step) for step in (1, 2, 3)]
-    platform.report("5", evals).result(timeout=10)
+    platform.report("5", evals).result(timeout=120)
     record = json.loads(platform.explain("5"))
     assert record["decisions"][-1]["kind"] == "stop"
     assert [order["note"] for order in record["operators"]] == [
@@ -158,16 +164,17 @@ def test_a_job_that_its_owner_requeues_after_its_end_is_guarded_again(site):
 
 
 def test_a_stopped_job_that_is_requeued_is_not_revived(site):
-    site.queue.write_text(site.row("5"))
+    site.lists(site.row("5"))
     platform = site.up(rule="consecutive:k=2")
     _known(platform, "5")
     evals = [EvalIn(step=step, score=-0.1 * step) for step in (1, 2, 3)]
-    platform.report("5", evals).result(timeout=10)
-    site.queue.write_text(site.row("5", state="CANCELLED"))
-    platform.wait_for("5", {"stopped_by_policy"}, within_s=60)
-    site.queue.write_text(site.row("5", RestartCnt="1"))
+    platform.report("5", evals).result(timeout=120)
+    site.lists(site.row("5", state="CANCELLED"))
+    platform.wait_for("5", {"stopped_by_policy"}, within_s=120)
+    platform.parts.carry_out.look().result(timeout=120)
     looked = platform.controller.sequence
+    site.lists(site.row("5", RestartCnt="1"))
     for _ in range(5):
-        platform.parts.carry_out.look().result(timeout=10)
+        platform.parts.carry_out.look().result(timeout=120)
     assert platform.job("5")["outcome"] == "stopped_by_policy"
     assert platform.controller.sequence == looked
