@@ -9,15 +9,12 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from evalstop.core.collapse import FAR, FEWEST_OF_A_RANGE
 from evalstop.core.errors import InputError
 from evalstop.core.points import EvalPoint
 from evalstop.detectors.bayes import Bayes
-from evalstop.detectors.lattice import may_be_share
 from evalstop.detectors.prior import LONGEST
-from evalstop.detectors.scan import Scan, vagueness
-from evalstop.detectors.scan_batch import estimates, statistics
-from evalstop.detectors.scatter import FIRST_ESTIMATE
+from evalstop.detectors.scan import Scan
+from evalstop.detectors.scan_fleet import judge_scanned
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -57,9 +54,9 @@ class Fleet(Struct, frozen=True, kw_only=True, eq=False):
 def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None = None) -> Fleet:
     """Judge many curves, each from its start.
 
-    `Scan` runs on whole arrays, two million evaluations a second at 20 evaluations a run (one and
-    a half where no error is known), and so does `Bayes` where all errors are equal; other rules,
-    curves with gaps or far below their start, and shares of items without an error are stepped one
+    `Scan` runs on whole arrays, at two million evaluations a second and more on one core, and so
+    does `Bayes` where all errors are equal. Other rules, runs some of whose evaluations have an
+    error and some have none, and scores without one that may be shares of items are stepped one
     evaluation at a time. The verdicts are the same.
 
     Args:
@@ -84,24 +81,17 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
         alarm=np.zeros(table.shape, dtype=bool),
         best=_best(table, present),
     )
-    stepped: Flags = np.ones(table.shape[0], dtype=bool)
+    stepped = np.arange(table.shape[0])
     if isinstance(detector, Scan):
-        known = errors > 0.0
-        resumed = np.any(present[:, 1:] & ~present[:, :-1], axis=1)
-        broken = np.logical_or(resumed, ~np.all(present[:, :1], axis=1))
-        with_error = np.logical_and((known | ~present).all(axis=1), ~broken)
-        without = np.logical_not(np.logical_or((known & present).any(axis=1), broken))
-        without[without] = ~may_be_share(table[without, :1]).any(axis=1)
-        with_error[with_error] = ~_collapse(table[with_error], errors[with_error] ** 2)
-        without[without] = ~_collapse_unmeasured(table[without], detector.ranges)
-        _judge_whole(detector, fleet, with_error, table, errors)
-        _judge_whole(detector, fleet, without, table, None)
-        stepped = ~(with_error | without)
+        stepped = judge_scanned(
+            detector, table, errors, present, statistic=fleet.statistic, threshold=fleet.threshold
+        )
+        np.greater_equal(fleet.statistic, fleet.threshold, out=fleet.alarm, where=present)
     elif isinstance(detector, Bayes) and _is_even(present, errors):
         _judge_believed(detector, fleet, table, float(errors[0, 0]))
-        stepped[:] = False
-    for run in np.flatnonzero(stepped):
-        _judge_stepwise(detector, fleet, int(run), table[run], errors[run])
+        stepped = stepped[:0]
+    for run in stepped.tolist():
+        _judge_stepwise(detector, fleet, run, table[run], errors[run])
     return fleet
 
 
@@ -109,12 +99,12 @@ def _errors(stderr: ArrayLike | None, table: Array) -> Array:
     """Return standard errors in the shape of the scores, 0 where unknown."""
     if stderr is None:
         return np.zeros_like(table)
+    errors = np.asarray(stderr, dtype=np.float64)
     try:
-        errors = np.broadcast_to(np.asarray(stderr, dtype=np.float64), table.shape)
+        return np.broadcast_to(np.where(np.isfinite(errors), errors, 0.0), table.shape)
     except ValueError as error:
         msg = f"stderr of shape {np.shape(stderr)} does not fit scores of shape {table.shape}"
         raise InputError(msg) from error
-    return np.where(np.isfinite(errors), errors, 0.0)
 
 
 def _best(table: Array, present: Flags) -> NDArray[np.int64]:
@@ -124,46 +114,6 @@ def _best(table: Array, present: Flags) -> NDArray[np.int64]:
     index = np.where(raised, np.arange(table.shape[1]), -1)
     best: NDArray[np.int64] = np.maximum.accumulate(index, axis=1)
     return best
-
-
-def _judge_whole(rule: Scan, fleet: Fleet, rows: Flags, table: Array, errors: Array | None) -> None:
-    """Judge the ``rows`` whose evaluations follow each other without a gap."""
-    if not rows.any():
-        return
-    present = np.isfinite(table[rows])
-    # What stands after a run's end is read by no verdict before it: any number will do.
-    scores = np.where(present, table[rows], 0.0)
-    variances = None if errors is None else np.where(present, errors[rows] ** 2, 1.0)
-    found = np.where(present, statistics(scores, variances), 0.0)
-    limits = rule.thresholds(table.shape[1], known=errors is not None)
-    fleet.statistic[rows] = found
-    fleet.threshold[rows] = limits
-    fleet.alarm[rows] = present & (found >= limits)
-
-
-def _collapse(scores: Array, variances: Array) -> Flags:
-    """Return which curves may lie far below their start once: these are stepped."""
-    fall = np.maximum(scores[:, :1] - scores, 0.0)
-    far: Flags = fall[:, 1:] ** 2 >= FAR * FAR * (variances[:, :1] + variances[:, 1:])
-    return _in_any(far)
-
-
-def _collapse_unmeasured(scores: Array, ranges: float) -> Flags:
-    """Return `_collapse` of curves without errors."""
-    noise = estimates(scores)
-    reach = np.maximum.accumulate(scores, axis=1) - np.minimum.accumulate(scores, axis=1)
-    fall = np.maximum(scores[:, :1] - scores, 0.0)
-    limit = ranges * reach[:, FEWEST_OF_A_RANGE - 1 : -1]
-    beyond: Flags = (fall[:, FEWEST_OF_A_RANGE:] >= limit) & (limit > 0.0)
-    vague = np.array([vagueness(count) for count in range(FIRST_ESTIMATE, scores.shape[1])])
-    error = 2.0 * noise[:, FIRST_ESTIMATE - 1 : -1] * vague
-    far: Flags = (fall[:, FIRST_ESTIMATE:] ** 2 >= FAR * FAR * error) & (error > 0.0)
-    return _in_any(beyond) | _in_any(far)
-
-
-def _in_any(flags: Flags) -> Flags:
-    found: Flags = np.asarray(flags.any(axis=1), dtype=np.bool_)
-    return found
 
 
 def _is_even(present: Flags, errors: Array) -> bool:

@@ -23,18 +23,24 @@ from evalstop.detectors.scatter import (
     chance_of_turns,
 )
 
-__all__ = ["estimates", "statistics"]
+__all__ = ["ROWS", "estimates", "excesses", "statistics"]
 
 Array = NDArray[np.float64]
 
-_ROWS = 896
+ROWS = 896
 """Curves at a time: what they need fits into a processor's cache."""
 
 _LARGE = math.exp(570.0)
 """Average evidence below which no filter's can be as large: the least weight is e^-23."""
 
 
-def statistics(scores: Array, variances: Array | None = None, *, first: int = 3) -> Array:
+def statistics(
+    scores: Array,
+    variances: Array | None = None,
+    *,
+    noise: Array | None = None,
+    first: int = 3,
+) -> Array:
     """Return the statistic of `Scan` after each evaluation of each curve, (runs, evals).
 
     Of curves, that is, which never lie far below their start (`evalstop.core.collapse`): of others
@@ -44,29 +50,30 @@ def statistics(scores: Array, variances: Array | None = None, *, first: int = 3)
         scores: finite scores, higher is better, (runs, evals).
         variances: squared reported errors, all > 0, (runs, evals); None if unknown, in which case
             the error is estimated from the curve.
+        noise: what `estimates` says of the scores, if it has been asked.
         first: evaluations before which the statistic is left at 0.
     """
     blocks = [
-        _block(scores[start : start + _ROWS], _rows(variances, start), first)
-        for start in range(0, scores.shape[0], _ROWS)
+        _block(scores[start : start + ROWS], _rows(variances, start), _rows(noise, start), first)
+        for start in range(0, scores.shape[0], ROWS)
     ]
     return np.concatenate(blocks) if blocks else np.zeros_like(scores)
 
 
-def _rows(variances: Array | None, start: int) -> Array | None:
-    return None if variances is None else variances[start : start + _ROWS]
+def _rows(table: Array | None, start: int) -> Array | None:
+    return None if table is None else table[start : start + ROWS]
 
 
-def _block(scores: Array, variances: Array | None, first: int) -> Array:
+def _block(scores: Array, variances: Array | None, noise: Array | None, first: int) -> Array:
     runs, evals = scores.shape
     counts = np.arange(1, evals + 1)
     if variances is None:
-        noise = estimates(scores)
+        noise = estimates(scores) if noise is None else noise
         so_far = np.concatenate([np.zeros((runs, 1)), noise[:, :-1]], axis=1)
         first = max(first, FIRST_ESTIMATE)
     else:
         so_far = np.cumsum(variances, axis=1) / counts
-        noise = _excess(scores, so_far)
+        noise = excesses(scores, so_far)
     rho = _correlations(scores, so_far)
     uneven = None
     if variances is None:
@@ -148,7 +155,7 @@ def estimates(scores: Array) -> Array:
     return np.minimum(levels, slopes)
 
 
-def _excess(scores: Array, reported: Array) -> Array:
+def excesses(scores: Array, reported: Array) -> Array:
     """Return `scatter.excess` after each evaluation; ``reported``: mean variance so far."""
     counts = np.arange(1, scores.shape[1] + 1)
     falls = np.diff(scores, axis=1)

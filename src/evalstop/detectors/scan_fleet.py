@@ -1,0 +1,176 @@
+"""`scan` on a fleet: most curves are judged as they are, others without gaps and broken evals."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evalstop.core.collapse import FAR, FEWEST_OF_A_RANGE
+from evalstop.detectors.lattice import may_be_share
+from evalstop.detectors.left_out import packed, without_left_out
+from evalstop.detectors.scan import Scan, vagueness
+from evalstop.detectors.scan_batch import ROWS, estimates, statistics
+from evalstop.detectors.scatter import FIRST_ESTIMATE
+
+__all__ = ["judge_scanned"]
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.int64]
+
+_LEFT_OUT = 12
+"""Evaluations of a run that are left out before it is stepped through: each takes a round."""
+
+
+def judge_scanned(
+    rule: Scan,
+    table: Array,
+    errors: Array,
+    present: Flags,
+    *,
+    statistic: Array,
+    threshold: Array,
+) -> Places:
+    """Fill in what `Scan` says after each evaluation; return the runs that must be stepped through.
+
+    These are runs some of whose evaluations have an error and some have none, runs without errors
+    whose scores may be shares of items, and runs that collapse and recover time and again.
+
+    Args:
+        rule: the rule.
+        table: scores, (runs, evals).
+        errors: their standard errors, 0.0 where unknown, (runs, evals).
+        present: which scores there are, (runs, evals).
+        statistic: to be filled in; zeros, (runs, evals).
+        threshold: likewise.
+    """
+    stepped: list[Places] = []
+    apart: dict[bool, list[Places]] = {True: [], False: []}
+    for start in range(0, table.shape[0], ROWS):
+        block = slice(start, start + ROWS)
+        there, known = present[block], errors[block] > 0.0
+        told = (known | ~there).all(axis=1)
+        untold: Flags = np.asarray(~told & ~(known & there).any(axis=1))
+        asked = np.flatnonzero(untold)
+        untold[asked[_may_be_shares(table[start + asked], there[asked])]] = False
+        stepped.append(start + np.flatnonzero(~told & ~untold))
+        for group, is_known in ((told, True), (untold, False)):
+            rows = start + np.flatnonzero(group)
+            variances = errors[rows] ** 2 if is_known else None
+            found, rest = _whole(table[rows], variances, present[rows], rule.ranges)
+            statistic[rows] = found
+            threshold[rows] = rule.thresholds(table.shape[1], known=is_known)
+            apart[is_known].append(rows[rest])
+    for is_known, groups in apart.items():
+        limits = np.array(rule.thresholds(table.shape[1], known=is_known))
+        every = np.concatenate([np.zeros(0, dtype=np.int64), *groups])
+        for start in range(0, every.size, ROWS):
+            rows = every[start : start + ROWS]
+            variances = errors[rows] ** 2 if is_known else None
+            statistic[rows], threshold[rows], settled = _packed(
+                table[rows], variances, present[rows], limits, rule.ranges
+            )
+            stepped.append(rows[~settled])
+    return np.concatenate([np.zeros(0, dtype=np.int64), *stepped])
+
+
+def _may_be_shares(scores: Array, present: Flags) -> Flags:
+    first = np.take_along_axis(scores, present.argmax(axis=1)[:, None], axis=1)
+    found: Flags = may_be_share(first)[:, 0]
+    return found
+
+
+def _whole(
+    scores: Array, variances: Array | None, present: Flags, ranges: float
+) -> tuple[Array, Flags]:
+    """Return the statistic, and of which runs it is void: those with gaps or perhaps a collapse."""
+    # What stands after a run's end is read by no verdict before it: any number will do.
+    first = np.where(present[:, :1], scores[:, :1], 0.0)
+    scores = np.where(present, scores, first)
+    if variances is not None:
+        variances = np.where(present, variances, np.where(present[:, :1], variances[:, :1], 1.0))
+    apart = ~present[:, 0] | (present[:, 1:] & ~present[:, :-1]).any(axis=1)
+    noise = None
+    if variances is None:
+        noise = estimates(scores)
+        apart |= _may_fall_out_of_reach(scores, noise, ranges)
+    else:
+        apart |= _may_fall_far(scores, variances)
+    found = np.zeros_like(scores)
+    rows = ~apart
+    found[rows] = statistics(
+        scores[rows],
+        None if variances is None else variances[rows],
+        noise=None if noise is None else noise[rows],
+    )
+    return np.where(present, found, 0.0), apart
+
+
+def _may_fall_far(scores: Array, variances: Array) -> Flags:
+    """Return which runs may lie far below their start once, by their errors; never too few.
+
+    Their depth, from the first score to the lowest, clears most of them.
+    """
+    depth = scores[:, 0] - scores.min(axis=1)
+    limit = FAR * FAR * (variances[:, 0] + variances.min(axis=1))
+    found: Flags = (depth > 0.0) & (depth * depth >= limit)
+    rows = np.flatnonzero(found)
+    found[rows] = _falls_far(scores[rows], variances[rows])
+    return found
+
+
+def _may_fall_out_of_reach(scores: Array, noise: Array, ranges: float) -> Flags:
+    """Return likewise which may where no error is known."""
+    depth = scores[:, 0] - scores.min(axis=1)
+    least = noise[:, FIRST_ESTIMATE - 1 : -1].min(axis=1, initial=np.inf)
+    start = scores[:, :FEWEST_OF_A_RANGE]
+    reach = ranges * (start.max(axis=1) - start.min(axis=1))
+    found: Flags = (depth * depth >= 2.0 * FAR * FAR * least) | (depth >= reach)
+    found &= depth > 0.0
+    rows = np.flatnonzero(found)
+    found[rows] = _falls_out_of_reach(scores[rows], noise[rows], ranges)
+    return found
+
+
+def _falls_far(scores: Array, variances: Array) -> Flags:
+    fall = np.maximum(scores[:, :1] - scores, 0.0)
+    far: Flags = fall[:, 1:] ** 2 >= FAR * FAR * (variances[:, :1] + variances[:, 1:])
+    return _in_any(far)
+
+
+def _falls_out_of_reach(scores: Array, noise: Array, ranges: float) -> Flags:
+    reach = np.maximum.accumulate(scores, axis=1) - np.minimum.accumulate(scores, axis=1)
+    fall = np.maximum(scores[:, :1] - scores, 0.0)
+    limit = ranges * reach[:, FEWEST_OF_A_RANGE - 1 : -1]
+    beyond: Flags = (fall[:, FEWEST_OF_A_RANGE:] >= limit) & (limit > 0.0)
+    vague = np.array([vagueness(count) for count in range(FIRST_ESTIMATE, scores.shape[1])])
+    error = 2.0 * noise[:, FIRST_ESTIMATE - 1 : -1] * vague
+    far: Flags = (fall[:, FIRST_ESTIMATE:] ** 2 >= FAR * FAR * error) & (error > 0.0)
+    return _in_any(beyond) | _in_any(far)
+
+
+def _in_any(flags: Flags) -> Flags:
+    found: Flags = np.asarray(flags.any(axis=1), dtype=np.bool_)
+    return found
+
+
+def _packed(
+    scores: Array, variances: Array | None, present: Flags, limits: Array, ranges: float
+) -> tuple[Array, Array, Flags]:
+    """Return statistic, threshold and of which runs both hold."""
+    curves, falls, settled = without_left_out(
+        packed(scores, variances, present), ranges, rounds=_LEFT_OUT
+    )
+    found = statistics(curves.scores, curves.variances)
+    np.maximum(found, limits, out=found, where=falls.sure)
+    kept = np.zeros_like(present)
+    runs, evals = np.nonzero(np.arange(scores.shape[1]) < curves.lengths[:, None])
+    kept[runs, curves.places[runs, evals]] = True
+    # An evaluation that waits, or was left out, gets the verdict of the one before.
+    source = np.maximum(np.cumsum(kept, axis=1) - 1, 0)
+    source -= kept & np.take_along_axis(falls.waiting, source, axis=1)
+    return (
+        np.where(present, np.take_along_axis(found, source, axis=1), 0.0),
+        np.where(present, limits[source], 0.0),
+        settled,
+    )
