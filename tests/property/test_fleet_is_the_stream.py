@@ -79,3 +79,33 @@ def test_a_run_that_collapses_and_recovers_all_the_time_is_judged_like_others():
         statistic, _, alarm = streamed(Scan(), scores, np.full(60, SIGMA))
         assert found.statistic[run].tolist() == pytest.approx(statistic.tolist(), abs=1e-9)
         assert found.alarm[run].tolist() == alarm.astype(bool).tolist()
+
+
+PRINTED = {
+    "decimals": lambda scores: np.round(scores, 3),
+    "shares of 1319": lambda scores: np.round(scores * 1319) / 1319,
+    "printed shares of 128": lambda scores: np.round(np.round(scores * 128) / 128, 3),
+    "a share by chance": lambda scores: np.column_stack(
+        [np.full(len(scores), 344 / 1319), scores[:, 1:]]
+    ),
+    "no shares any more": lambda scores: np.column_stack(
+        [np.round(scores[:, :7] * 500) / 500, scores[:, 7:]]
+    ),
+}
+
+
+@pytest.mark.parametrize("printed", PRINTED)
+def test_scores_that_may_be_shares_are_judged_like_others(printed):
+    generator = np.random.default_rng(8)
+    table = 0.5 + 0.03 * generator.standard_normal((12, 30))
+    table[::3, 11] -= 0.3
+    table[::5, 20:] -= 0.3
+    table = PRINTED[printed](table)
+    table[4, 8] = np.nan
+    found = fleet.judge(Scan(), table)
+    for run, scores in enumerate(table):
+        statistic, threshold, alarm = streamed(Scan(), scores, np.zeros(30))
+        present = np.isfinite(scores)
+        assert found.statistic[run].tolist() == pytest.approx(statistic.tolist(), abs=1e-9)
+        assert found.threshold[run][present].tolist() == threshold[present].tolist()
+        assert found.alarm[run].tolist() == alarm.astype(bool).tolist()

@@ -14,6 +14,7 @@ from evalstop.core.points import EvalPoint
 from evalstop.detectors.bayes import Bayes
 from evalstop.detectors.prior import LONGEST
 from evalstop.detectors.scan import Scan
+from evalstop.detectors.scan_batch import ROWS
 from evalstop.detectors.scan_fleet import judge_scanned
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
 
     `Scan` runs on whole arrays, at two million evaluations a second and more on one core, and so
     does `Bayes` where all errors are equal. Other rules, runs some of whose evaluations have an
-    error and some have none, and scores without one that may be shares of items are stepped one
-    evaluation at a time. The verdicts are the same.
+    error and some have none, and scores without one that betray their number of items are stepped
+    one evaluation at a time. The verdicts are the same.
 
     Args:
         detector: the rule.
@@ -81,24 +82,25 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
         alarm=np.zeros(table.shape, dtype=bool),
         best=_best(table, present),
     )
-    stepped = np.arange(table.shape[0])
+    until = np.full(table.shape[0], table.shape[1])
     if isinstance(detector, Scan):
-        stepped = judge_scanned(
+        until = judge_scanned(
             detector, table, errors, present, statistic=fleet.statistic, threshold=fleet.threshold
         )
         np.greater_equal(fleet.statistic, fleet.threshold, out=fleet.alarm, where=present)
     elif isinstance(detector, Bayes) and _is_even(present, errors):
         _judge_believed(detector, fleet, table, float(errors[0, 0]))
-        stepped = stepped[:0]
-    for run in stepped.tolist():
-        _judge_stepwise(detector, fleet, run, table[run], errors[run])
+        until[:] = 0
+    for run in np.flatnonzero(until).tolist():
+        first = slice(None, until[run])
+        _judge_stepwise(detector, fleet, run, table[run, first], errors[run, first])
     return fleet
 
 
 def _errors(stderr: ArrayLike | None, table: Array) -> Array:
     """Return standard errors in the shape of the scores, 0 where unknown."""
     if stderr is None:
-        return np.zeros_like(table)
+        return np.broadcast_to(0.0, table.shape)
     errors = np.asarray(stderr, dtype=np.float64)
     try:
         return np.broadcast_to(np.where(np.isfinite(errors), errors, 0.0), table.shape)
@@ -108,11 +110,18 @@ def _errors(stderr: ArrayLike | None, table: Array) -> Array:
 
 
 def _best(table: Array, present: Flags) -> NDArray[np.int64]:
-    highest = np.maximum.accumulate(np.where(present, table, -np.inf), axis=1)
-    raised = present.copy()
-    raised[:, 1:] &= table[:, 1:] > highest[:, :-1]
-    index = np.where(raised, np.arange(table.shape[1]), -1)
-    best: NDArray[np.int64] = np.maximum.accumulate(index, axis=1)
+    best = np.empty(table.shape, dtype=np.int64)
+    for start in range(0, table.shape[0], ROWS):
+        rows = slice(start, start + ROWS)
+        scores = np.ascontiguousarray(np.where(present[rows], table[rows], -np.inf).T)
+        places = np.full(scores.shape, -1)
+        highest = np.full(scores.shape[1], -np.inf)
+        for index, score in enumerate(scores):
+            if index:
+                places[index] = places[index - 1]
+            places[index, score > highest] = index
+            np.maximum(highest, score, out=highest)
+        best[rows] = places.T
     return best
 
 

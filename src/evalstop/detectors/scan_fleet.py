@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evalstop.core.collapse import FAR, FEWEST_OF_A_RANGE
-from evalstop.detectors.lattice import may_be_share
+from evalstop.detectors.bank import REACH
+from evalstop.detectors.lattice import START as NO_LATTICE
+from evalstop.detectors.lattice import items_of, may_be_share, refined
 from evalstop.detectors.left_out import packed, without_left_out
 from evalstop.detectors.scan import Scan, vagueness
 from evalstop.detectors.scan_batch import ROWS, estimates, statistics
@@ -31,10 +33,11 @@ def judge_scanned(
     statistic: Array,
     threshold: Array,
 ) -> Places:
-    """Fill in what `Scan` says after each evaluation; return the runs that must be stepped through.
+    """Fill in what `Scan` says after each evaluation; return how many of a run must be stepped.
 
-    These are runs some of whose evaluations have an error and some have none, runs without errors
-    whose scores may be shares of items, and runs that collapse and recover time and again.
+    These are all of runs some of whose evaluations have an error and some have none, and of runs
+    that collapse and recover time and again; and those up to which scores without errors betray
+    their number of items.
 
     Args:
         rule: the rule.
@@ -43,26 +46,34 @@ def judge_scanned(
         present: which scores there are, (runs, evals).
         statistic: to be filled in; zeros, (runs, evals).
         threshold: likewise.
+
+    Returns:
+        (runs,): evaluations, from the first, whose verdicts are not filled in.
     """
-    stepped: list[Places] = []
+    runs, evals = table.shape
+    until = np.zeros(runs, dtype=np.int64)
     apart: dict[bool, list[Places]] = {True: [], False: []}
-    for start in range(0, table.shape[0], ROWS):
+    for start in range(0, runs, ROWS):
         block = slice(start, start + ROWS)
         there, known = present[block], errors[block] > 0.0
         told = (known | ~there).all(axis=1)
-        untold: Flags = np.asarray(~told & ~(known & there).any(axis=1))
-        asked = np.flatnonzero(untold)
-        untold[asked[_may_be_shares(table[start + asked], there[asked])]] = False
-        stepped.append(start + np.flatnonzero(~told & ~untold))
+        untold = ~told & ~(known & there).any(axis=1)
+        until[block][~told & ~untold] = evals
         for group, is_known in ((told, True), (untold, False)):
             rows = start + np.flatnonzero(group)
             variances = errors[rows] ** 2 if is_known else None
             found, rest = _whole(table[rows], variances, present[rows], rule.ranges)
             statistic[rows] = found
-            threshold[rows] = rule.thresholds(table.shape[1], known=is_known)
+            threshold[rows] = rule.thresholds(evals, known=is_known)
+            if not is_known:
+                shares = may_be_share(table[rows, :1])[:, 0] | ~present[rows, 0]
+                until[rows[shares & rest]] = evals
+                for row in rows[shares & ~rest].tolist():
+                    until[row] = _told_by_items(table[row, present[row]].tolist())
+                rest &= ~shares
             apart[is_known].append(rows[rest])
     for is_known, groups in apart.items():
-        limits = np.array(rule.thresholds(table.shape[1], known=is_known))
+        limits = np.array(rule.thresholds(evals, known=is_known))
         every = np.concatenate([np.zeros(0, dtype=np.int64), *groups])
         for start in range(0, every.size, ROWS):
             rows = every[start : start + ROWS]
@@ -70,14 +81,20 @@ def judge_scanned(
             statistic[rows], threshold[rows], settled = _packed(
                 table[rows], variances, present[rows], limits, rule.ranges
             )
-            stepped.append(rows[~settled])
-    return np.concatenate([np.zeros(0, dtype=np.int64), *stepped])
+            until[rows[~settled]] = evals
+    return until
 
 
-def _may_be_shares(scores: Array, present: Flags) -> Flags:
-    first = np.take_along_axis(scores, present.argmax(axis=1)[:, None], axis=1)
-    found: Flags = may_be_share(first)[:, 0]
-    return found
+def _told_by_items(scores: list[float]) -> int:
+    """Return up to which evaluation the scores of a run betray their number of items."""
+    lattice, last = NO_LATTICE, 0
+    for count, score in enumerate(scores, 1):
+        lattice = refined(lattice, score)
+        if not lattice.denominator:
+            break
+        if items_of(lattice, scores[max(count - REACH, 0) : count]):
+            last = count
+    return last
 
 
 def _whole(
