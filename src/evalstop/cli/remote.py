@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import urllib.error
@@ -82,7 +83,7 @@ class Remote:
                 return content
         except urllib.error.HTTPError as error:
             raise _refusal(error) from error
-        except (urllib.error.URLError, OSError) as error:
+        except (OSError, http.client.HTTPException) as error:  # the latter where it broke off
             message = f"nobody answers at {self._url} ({error}): is `evalstop up` running there?"
             raise EvalStopError(message) from error
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from evalstop.client.wire import Destination, batch_body, file_line, is_first_rank, make_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from evalstop.client.wire import Report
 
@@ -64,12 +64,29 @@ def post(
     import urllib.request  # noqa: PLC0415 -- as above
 
     request = urllib.request.Request(address, data=body, headers=dict(headers), method="POST")  # noqa: S310 -- the operator's own address
+    with _answered():
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 -- as above
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+
+@contextlib.contextmanager
+def _answered() -> Iterator[None]:
+    """Take an answer that broke off, as when a server is killed, for none.
+
+    Raises:
+        OSError: it broke off; what `http.client` says of that is no OSError.
+    """
+    import http.client  # noqa: PLC0415 -- part of what urllib.request imports
+
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 -- as above
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
+        yield
+    except http.client.HTTPException as error:
+        message = f"the answer broke off: {type(error).__name__}"
+        raise ConnectionError(message) from error
 
 
 class Asker(Protocol):
@@ -89,7 +106,7 @@ def get(address: str, headers: Mapping[str, str], *, timeout_s: float) -> bytes:
     import urllib.request  # noqa: PLC0415 -- 25 ms that the training script need not pay
 
     request = urllib.request.Request(address, headers=dict(headers))  # noqa: S310 -- the operator's own address
-    with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 -- as above
+    with _answered(), urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 -- as above
         body: bytes = answer.read()
     return body
 

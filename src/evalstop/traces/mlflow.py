@@ -11,6 +11,7 @@ lacks the run's newest value. Partial histories are never a reason to stop (R27)
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import math
 import os
@@ -168,7 +169,7 @@ class Server:
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 -- same
                 value: Mapping[str, Any] = json.load(answer)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise ReadError(
                 url, f"the MLflow server does not answer as it should: {error}"
             ) from error
