@@ -14,6 +14,9 @@ from test_dashboard import console_in
 
 from evalstop.service.tokens import Principal, Scope
 
+LONGEST_MS = 120_000
+expect.set_options(timeout=LONGEST_MS)
+
 CHROMIUM = "/usr/bin/chromium"
 QUIET = [
     "--no-sandbox",
@@ -41,7 +44,9 @@ def console(tmp_path):
 @pytest.fixture(scope="module")
 def chromium():
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=QUIET, timeout=LONGEST_MS
+        )
         yield browser
         browser.close()
 
@@ -56,11 +61,12 @@ def visit(chromium, console):
         context = chromium.new_context(**settings)
         opened.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(LONGEST_MS)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda m: m.type == "error" and complaints.append(m.text))
         page.goto(console.url)
-        page.keyboard.type(token)  # the field has the focus
+        page.wait_for_selector("input:focus")
+        page.keyboard.type(token)
         page.keyboard.press("Enter")
         page.wait_for_selector("nav")
         return page
@@ -87,14 +93,18 @@ def test_an_operator_stops_and_reopens_a_job_with_the_keyboard_alone(console, vi
     console.report("a", 0.5, 0.75)
     page = visit()
     page.goto(f"{console.url}/ui/jobs/a")
-    page.get_by_role("button", name="Stop now, keep the best").focus()
+    stop = page.get_by_role("button", name="Stop now, keep the best")
+    stop.focus()
+    console.report("a", 0.5, 0.75, 0.875)
+    expect(page.get_by_text("0.875").first).to_be_visible()  # the page was renewed meanwhile
+    expect(stop).to_be_focused()
     page.keyboard.press("Enter")
     undo = page.get_by_role("button", name="Undo: reopen from the best")
     expect(undo).to_be_visible()
     expect(page.get_by_text("By olga")).to_be_visible()
     undo.focus()
     page.keyboard.press("Enter")
-    console.running.platform.wait_for("a", {"running"}, within_s=15)
+    console.running.platform.wait_for("a", {"running"}, within_s=120)
     expect(page.locator("h1")).to_contain_text("running")
 
 

@@ -17,6 +17,15 @@
     return typing || String(window.getSelection()).length > 0;
   };
 
+  // What has the focus keeps it when its place is filled anew: a key pressed next must reach it.
+  const nameOf = (element) => JSON.stringify([
+    element.tagName,
+    element.getAttribute("href"),
+    element.form && element.form.getAttribute("action"),
+    element.textContent.trim(),
+  ]);
+  const focusable = () => [...live.querySelectorAll("a[href], button, summary")];
+
   async function refresh() {
     if (asked) { again = true; return; }
     if (busy() || document.hidden) { window.setTimeout(refresh, 2000); return; }
@@ -25,12 +34,13 @@
       const answer = await fetch(location.href, { headers: { "x-fragment": "live" } });
       if (answer.redirected) { location.reload(); return; }
       if (answer.ok && !busy()) {
-        const focused = document.activeElement && document.activeElement.getAttribute("href");
+        const active = document.activeElement;
+        const focused = active && live.contains(active) ? nameOf(active) : "";
         const places = [...live.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
         live.innerHTML = await answer.text();
         live.querySelectorAll(".scroll").forEach((box, i) => { box.scrollLeft = places[i] || 0; });
         if (focused) {
-          const found = live.querySelector(`a[href="${CSS.escape(focused)}"]`);
+          const found = focusable().find((element) => nameOf(element) === focused);
           if (found) found.focus({ preventScroll: true });
         }
       }
