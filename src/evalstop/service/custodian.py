@@ -359,17 +359,18 @@ class Custodian:
     def _let_go(self, job: str, record: JobRecord) -> None:
         pins = list(self._store.pins(job))
         keys = {(pin.attempt, pin.step) for pin in pins}
-        given = scored_pins(pins, self._urls.without_waiting(job, record.scored))
+        scored = self._urls.without_waiting(job, record.scored)
+        given = scored_pins(pins, scored)
         always = set()
-        for epoch, best in record.bests.items():  # also of earlier eval epochs
-            of_epoch = scored_pins(pins, record.scores_of[epoch])
+        for epoch, best in list(record.bests.items()):  # also of earlier eval epochs
+            of_epoch = scored_pins(pins, dict(record.scores_of[epoch]))
             wanted = (best.attempt, best.step)
             always |= {key for key, score in of_epoch.items() if score == wanted}
         if record.stop is not None:
             always |= {key for key in keys if key[1] == record.stop.best_step}
         in_use = set(self._in_use(job))
         always |= {key for key in keys if key[1] in in_use}
-        scores = {key: record.scored[score] for key, score in given.items()}
+        scores = {key: scored[score] for key, score in given.items()}
         keep = to_keep(keys, scores, top=self._top, unscored=self._unscored, always=always)
         for pin in pins:
             if (pin.attempt, pin.step) not in keep:
@@ -395,4 +396,5 @@ class Custodian:
         """Return what could not be taken into custody, in sentences."""
         assert self._controller is not None
         told = {*self._controller.kernel.state.view.jobs, *self._urls.waiting()}
-        return [f"custody of {job!r}: {why}" for job, why in self._refused.items() if job in told]
+        refused = list(self._refused.items())  # other threads go on meanwhile
+        return [f"custody of {job!r}: {why}" for job, why in refused if job in told]

@@ -70,16 +70,17 @@ class Kept:
     def _best_saved(self, job: str, record: JobRecord) -> tuple[tuple[int, int], str] | None:
         """Return (attempt, step) of the best score that has a whole checkpoint, and its path."""
         pins = list(self._store.pins(job))
-        given = scored_pins(pins, self._urls.without_waiting(job, record.scored))
+        scored = self._urls.without_waiting(job, record.scored)
+        given = scored_pins(pins, scored)
         by_key = {(pin.attempt, pin.step): pin for pin in pins}
-        for key in sorted(given, key=lambda key: (-record.scored[given[key]], key[1], key[0])):
+        for key in sorted(given, key=lambda key: (-scored[given[key]], key[1], key[0])):
             if self._whole(by_key[key]):
                 return given[key], by_key[key].path
         return self._best_elsewhere(record)
 
     def _best_elsewhere(self, record: JobRecord) -> tuple[tuple[int, int], str] | None:
         """Return the same for checkpoints that reporters name themselves, not in custody."""
-        best, scored = record.best, record.scored
+        best, scored = record.best, dict(record.scored)
         for attempt, step in sorted(scored, key=lambda key: (-scored[key], key[1], key[0])):
             is_best = best is not None and (best.attempt, best.step) == (attempt, step)
             named = (best.checkpoint if best and is_best else None) or record.saved.get(step)

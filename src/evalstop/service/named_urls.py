@@ -94,7 +94,8 @@ class NamedUrls:
         They are not of the one that an earlier attempt left at their step.
         """
         waiting = {(one.attempt, one.step) for one in self.wanted(job).values()}
-        return {key: score for key, score in scored.items() if key not in waiting}
+        now = dict(scored).items()  # the deciding thread goes on meanwhile
+        return {key: score for key, score in now if key not in waiting}
 
     def is_kept(self, job: str, url: str, attempt: int) -> bool:
         """Return whether what an attempt wrote at a URL was taken into custody a while ago.
@@ -137,7 +138,7 @@ class NamedUrls:
 
     def doubts(self, record: JobRecord, more: Iterable[str] = ()) -> list[str]:
         """Return what of a job's URLs is not verified, and why, in sentences."""
-        urls = {name for name in record.saved.values() if is_url(name)} | set(more)
+        urls = {name for name in list(record.saved.values()) if is_url(name)} | set(more)
         best = record.best
         if best is not None and best.checkpoint is not None and is_url(best.checkpoint):
             urls.add(best.checkpoint)

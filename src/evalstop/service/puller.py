@@ -231,11 +231,11 @@ class Puller:
 
     def troubles(self) -> list[str]:
         """Return what could not be read or found, in sentences."""
-        found = [sentence for sentence in self._problems.values() if sentence]
+        found = [sentence for sentence in list(self._problems.values()) if sentence]
         for source in self._shared:
             found += [
                 f"evaluation of {job!r} at step {step}: {why}"
-                for (job, step), why in getattr(source, "problems", {}).items()
+                for (job, step), why in list(getattr(source, "problems", {}).items())
             ]
         return found
 
