@@ -21,7 +21,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from evalstop.service.opening import open_store
 from evalstop.service.snapshot import fold
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+from free_ports import free_port
 from postgres_server import PostgresServer
 
 SLOTS = 6
@@ -63,7 +63,7 @@ settle_s = 0.05
 """
 
 JOB = r"""
-import fcntl, json, os, signal, sys, time, zipfile
+import fcntl, http.client, json, os, signal, sys, time, zipfile
 import urllib.request
 kind, folder, job = sys.argv[1], sys.argv[2], os.environ["EVALSTOP_JOB_ID"]
 held = []
@@ -101,12 +101,12 @@ for step in range(1, 60 if declines else 9):
     score = 0.5 + 0.1 * step if not declines or step < 5 else 1.5 - 0.1 * step
     reports = [{"step": step, "score": score}] * (2 if step % 3 == 0 else 1)
     body = json.dumps({"evals": reports}).encode()
-    for _ in range(200):
+    for _ in range(2000):
         try:
             request = urllib.request.Request(url, body, headers)
-            urllib.request.urlopen(request, timeout=2).read()
+            urllib.request.urlopen(request, timeout=20).read()
             break
-        except OSError:
+        except (OSError, http.client.HTTPException):  # the latter: killed in the middle of it
             time.sleep(0.05)
     if kind == "crashes" and step == 5:
         sys.exit(3)
@@ -142,8 +142,7 @@ class Soak:
         self.database = database
         self.database_kills = 0
         (folder / "job.py").write_text(JOB)
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port = listener.getsockname()[1]
+        self.port = free_port()
         self.environment = dict(os.environ) | {
             "PYTHONPATH": str(Path(evalstop.__file__).parents[1])
         }
@@ -189,7 +188,7 @@ class Soak:
 
     def persistently(self, ask: Any) -> Any:  # noqa: ANN401 -- whatever is asked
         """Ask until somebody answers."""
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 600
         while True:
             try:
                 return ask()
@@ -209,7 +208,7 @@ class Soak:
                 "/jobs",
                 {
                     "id": job,
-                    "tenant": f"t{hash(kind) % 3}",
+                    "tenant": f"t{len(kind) % 3}",
                     "job_type": "rlhf",
                     "gpus": self.random.choice([1, 1, 2]),
                     "estimated_s": self.random.uniform(1, 20),
@@ -242,7 +241,7 @@ class Soak:
             self.kill()
         for job, kind in waiting:
             self.submit(job, kind)
-        patience = time.monotonic() + 120 + 3 * len(self.jobs)
+        patience = time.monotonic() + 600 + 3 * len(self.jobs)
         while time.monotonic() < patience:
             jobs = self.persistently(lambda: self.remote.get("/jobs?limit=10000"))["jobs"]
             if len(jobs) == len(self.jobs) and all(job["outcome"] for job in jobs):

@@ -29,7 +29,7 @@ BOUNDS = (
 )
 """Least branch coverage in percent: (bound, include, omit)."""
 
-AWAITED_S = 1800.0
+AWAITED_S = 5400.0
 """Seconds another run gets, from the end of this one's tests, before it counts as lost."""
 
 

@@ -32,7 +32,7 @@ from evalstop.core.errors import EvalStopError
 SLOTS = 8
 TRAINER = Path(__file__).with_name("train.py")
 LOOK_EVERY_S = 0.5
-GIVE_UP_S = 300.0
+GIVE_UP_S = 900.0
 
 JOBS = (
     # name, tenant, type, gpus, seconds, data, seed, more; the first two columns name the job
@@ -148,7 +148,7 @@ class Cluster:
         for job in self.jobs:
             if job["outcome"] is None:
                 self.remote.post(f"/jobs/{job['id']}/stop", {"note": "the demo is over"})
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not self.look() and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY_S)
         self.process.terminate()

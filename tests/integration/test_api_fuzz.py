@@ -41,25 +41,25 @@ def address(tmp_path_factory):
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
-        eventually(lambda: server.started, 60)
+        eventually(lambda: server.started, 180)
         running.platform.submit(
             Submission(id="a", direction="max", metric="acc", command=["sleep", "600"], grace_s=1.0)
         )
-        running.platform.wait_for("a", {"running"}, within_s=60)
+        running.platform.wait_for("a", {"running"}, within_s=180)
         token = running.tokens.make(Principal(name="ada", scope=Scope.ADMIN))
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", token
         with contextlib.suppress(InputError):  # it may have been stopped
             running.platform.command("stop", actor="test", job="a")
-        running.platform.wait_for("a", {"ended"}, within_s=60)
+        running.platform.wait_for("a", {"ended"}, within_s=180)
         server.should_exit = True
-        thread.join(30)
+        thread.join(120)
     running.close()
 
 
 def test_nothing_that_fits_the_description_makes_the_server_fail(address):
     url, token = address
     headers = {"Authorization": f"Bearer {token}"}
-    schema = schemathesis.openapi.from_url(f"{url}/openapi.json", timeout=60)
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json", timeout=180)
     tried = set()
     operations = [found.ok() for found in schema.get_all_operations()]
     operations.sort(key=lambda operation: operation.path.endswith("/stop"))  # last: it ends the job
@@ -79,7 +79,7 @@ def test_nothing_that_fits_the_description_makes_the_server_fail(address):
         def run(case):
             if case.path_parameters:
                 case.path_parameters["job"] = "a"  # else every answer is a 404
-            answer = case.call(base_url=url, headers=headers, timeout=60)
+            answer = case.call(base_url=url, headers=headers, timeout=180)
             assert answer.status_code < 500, (case.as_curl_command(), answer.text)
 
         run()

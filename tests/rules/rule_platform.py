@@ -38,7 +38,7 @@ class RulePlatform:
     def __init__(self, running, url, token, folder):
         self.running, self.url, self.token, self.folder = running, url, token, folder
         headers = {"Authorization": f"Bearer {token}"}
-        self.http = httpx.Client(base_url=f"{url}/api/v1", timeout=30, headers=headers)
+        self.http = httpx.Client(base_url=f"{url}/api/v1", timeout=180, headers=headers)
 
     def get(self, path):
         answer = self.http.get(path)
@@ -52,7 +52,7 @@ class RulePlatform:
 
     def submit(self, job, *, status=201, **fields):
         fields = {"id": job, "direction": "max", "job_type": "rlhf", "tenant": "t"} | fields
-        fields = {"command": ["sleep", "100"], "grace_s": 1} | fields
+        fields = {"command": ["sleep", "1000"], "grace_s": 1} | fields
         return self.post("/jobs", fields, status)
 
     def report(self, job, *scores, first=1, **fields):
@@ -61,14 +61,14 @@ class RulePlatform:
         ]
         return self.post(f"/jobs/{job}/evals", {"evals": evals})
 
-    def until(self, job, state, within_s=90.0):
+    def until(self, job, state, within_s=300.0):
         return self.running.platform.wait_for(job, {state}, within_s=within_s)
 
     def explain(self, job):
         return self.http.get(f"/jobs/{job}/explain").content
 
 
-def eventually(true, within_s=60.0):
+def eventually(true, within_s=300.0):
     """Wait for something that happens in its own time; the bound is no claim about speed."""
     deadline = time.monotonic() + within_s
     while not true():

@@ -49,7 +49,7 @@ def spied(monkeypatch):
     assert "controller" not in " ".join(spied.threads)
 
 
-def settings(tmp_path, *, allowed=True, wait_s=5.0, **policy):
+def settings(tmp_path, *, allowed=True, wait_s=120.0, **policy):
     base = f"file://{tmp_path}/objects"
     custody = CustodySettings(
         every_s=0.05,

@@ -20,12 +20,12 @@ from evalstop.testing.custody import write_checkpoint
 FALLING = (0.5, 0.9, 0.8, 0.7)
 
 ENDINGS = {
-    "dies of SIGTERM": ["sleep", "100"],
-    "exits 0": ["sh", "-c", "trap 'exit 0' TERM; sleep 100 & wait"],
-    "exits 3": ["sh", "-c", "trap 'exit 3' TERM; sleep 100 & wait"],
-    "exits 143": ["sh", "-c", "trap 'exit 143' TERM; sleep 100 & wait"],
+    "dies of SIGTERM": ["sleep", "1000"],
+    "exits 0": ["sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"],
+    "exits 3": ["sh", "-c", "trap 'exit 3' TERM; sleep 1000 & wait"],
+    "exits 143": ["sh", "-c", "trap 'exit 143' TERM; sleep 1000 & wait"],
     "ignores SIGTERM and is killed": ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"],
-    "starts children": ["sh", "-c", "sleep 100 & sleep 100 & wait"],
+    "starts children": ["sh", "-c", "sleep 1000 & sleep 1000 & wait"],
 }
 
 
@@ -75,10 +75,11 @@ def test_a_stop_outlives_restarts_and_is_undone_from_its_best(tmp_path):
     folder = tmp_path / "state"
     runs = tmp_path / "run"
     told = tmp_path / "told"
-    script = f"env | grep EVALSTOP_ >> {told}; echo . >> {told}; sleep 100"
+    script = f"env | grep EVALSTOP_ >> {told}; echo . >> {told}; sleep 1000"
     with platform_in(folder, end_jobs=False) as platform:
         platform.submit("a", checkpoints=str(runs), command=["sh", "-c", script])
         platform.until("a", "running")
+        eventually(lambda: told.exists() and told.read_text().count(".\n") == 1)
         for step, score in enumerate(FALLING[:3], start=1):
             write_checkpoint(runs, step, values=step)
             platform.report("a", score, first=step)

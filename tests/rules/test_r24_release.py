@@ -13,6 +13,8 @@ import sys
 import pytest
 from rule_platform import eventually
 
+from evalstop.backends.local.supervisor import start_ticks
+
 FALLING = (0.5, 0.9, 0.8, 0.7)
 
 
@@ -22,11 +24,7 @@ def gpus_add_up(platform):
 
 
 def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    return start_ticks(pid) is not None
 
 
 STUBBORN = """
@@ -59,7 +57,7 @@ def test_gpus_of_a_stopped_job_come_back_only_when_all_its_processes_are_gone(
 
 
 def test_the_sum_holds_while_jobs_come_go_fail_and_are_stopped(platform, job):
-    for index, command in enumerate((["true"], ["false"], ["sleep", "0.2"], ["sleep", "100"])):
+    for index, command in enumerate((["true"], ["false"], ["sleep", "0.2"], ["sleep", "1000"])):
         platform.submit(f"{job}-{index}", command=command, gpus=index + 1)
         assert gpus_add_up(platform)
     platform.until(f"{job}-3", "running")
@@ -71,7 +69,7 @@ def test_the_sum_holds_while_jobs_come_go_fail_and_are_stopped(platform, job):
 
 def test_a_job_that_is_killed_from_outside_gives_its_gpus_back(platform, job, tmp_path):
     pid = tmp_path / "pid"
-    platform.submit(job, command=["sh", "-c", f"echo $$ > {pid}; exec sleep 100"], gpus=2)
+    platform.submit(job, command=["sh", "-c", f"echo $$ > {pid}; exec sleep 1000"], gpus=2)
     platform.until(job, "running")
     eventually(lambda: pid.exists() and pid.read_text().strip())
     os.kill(int(pid.read_text()), signal.SIGKILL)

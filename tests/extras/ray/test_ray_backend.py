@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from conftest import GPUS_A_NODE
+from conftest import GPUS_A_NODE, add_node
 from evalstop.backends.ray import RayBackend
 from evalstop.core.errors import BackendError
 from evalstop.ports import Launch, Order, RunState
@@ -16,7 +16,7 @@ from evalstop.testing.backend import eventually
 
 
 class TestRayBackend(BackendContract):
-    within_s = 60.0
+    within_s = 300.0
 
     @pytest.fixture(autouse=True)
     def _cluster(self, cluster):
@@ -41,7 +41,7 @@ def run(backend, command, *, job="a", gpus=1, grace_s=0.0, **options):
     return order
 
 
-def reaches(backend, job, state, within_s=60.0):
+def reaches(backend, job, state, within_s=300.0):
     def found():
         return next((r for r in backend.listing().jobs if r.job == job), None)
 
@@ -50,14 +50,14 @@ def reaches(backend, job, state, within_s=60.0):
 
 
 def test_a_job_asked_to_leave_is_given_its_grace_before_the_signal(backend, tmp_path):
-    saved = tmp_path / "saved"
+    saved, leave = tmp_path / "saved", tmp_path / "leave"
     # A process that only leaves by itself: what a training loop that asks should_stop() does.
-    script = (
-        f"import time, pathlib; time.sleep(4); pathlib.Path({str(saved)!r}).write_text('saved')"
-    )
-    run(backend, ("python", "-c", script), stop="ask")
+    script = f"while [ ! -e {leave} ]; do sleep 0.1; done; sleep 2; printf saved > {saved}"
+    run(backend, ("sh", "-c", script), stop="ask")
     reaches(backend, "a", RunState.RUNNING)
-    backend.stop(Order(key="2.0", job="a", grace_s=60.0))
+    backend.stop(Order(key="2.0", job="a", grace_s=600.0))
+    assert backend.listing().jobs[0].state is RunState.RELEASING
+    leave.touch()
     found = reaches(backend, "a", RunState.RELEASED)
     assert saved.read_text() == "saved"
     assert not found.stopped
@@ -65,7 +65,7 @@ def test_a_job_asked_to_leave_is_given_its_grace_before_the_signal(backend, tmp_
 
 
 def test_a_job_that_does_not_leave_within_its_grace_is_stopped(backend):
-    run(backend, ("sleep", "300"), stop="ask")
+    run(backend, ("sleep", "3000"), stop="ask")
     reaches(backend, "a", RunState.RUNNING)
     backend.stop(Order(key="2.0", job="a", grace_s=1.0))
     assert backend.listing().jobs[0].state is RunState.RELEASING
@@ -73,9 +73,9 @@ def test_a_job_that_does_not_leave_within_its_grace_is_stopped(backend):
 
 
 def test_a_gang_larger_than_a_node_holds_a_placement_group_and_waits_for_all_of_it(backend):
-    run(backend, ("sleep", "300"), job="small", gpus=1)
+    run(backend, ("sleep", "3000"), job="small", gpus=1)
     reaches(backend, "small", RunState.RUNNING)
-    script = "import os, time; print(len(os.environ['EVALSTOP_PLACEMENT_GROUP'])); time.sleep(300)"
+    script = "import os, time; print(len(os.environ['EVALSTOP_PLACEMENT_GROUP'])); time.sleep(3000)"
     run(backend, ("python", "-c", script), job="gang", gpus=2 * GPUS_A_NODE)
     time.sleep(5)
     groups = backend._state.list_placement_groups(address=backend._address)
@@ -87,18 +87,18 @@ def test_a_gang_larger_than_a_node_holds_a_placement_group_and_waits_for_all_of_
         found = backend._state.list_placement_groups(address=backend._address)
         return any(group.state == "CREATED" for group in found)
 
-    eventually(created, 60.0)
+    eventually(created, 300.0)
     backend.stop(Order(key="3.0", job="gang"))
     reaches(backend, "gang", RunState.RELEASED)
-    eventually(lambda: not created(), 30.0)
+    eventually(lambda: not created(), 300.0)
 
 
 def test_a_job_that_waits_for_gpus_is_queued_and_runs_when_they_are_released(backend):
-    run(backend, ("sleep", "300"), job="a", gpus=GPUS_A_NODE)
-    run(backend, ("sleep", "300"), job="b", gpus=GPUS_A_NODE)
+    run(backend, ("sleep", "3000"), job="a", gpus=GPUS_A_NODE)
+    run(backend, ("sleep", "3000"), job="b", gpus=GPUS_A_NODE)
     reaches(backend, "a", RunState.RUNNING)
     reaches(backend, "b", RunState.RUNNING)
-    run(backend, ("sleep", "300"), job="c", gpus=GPUS_A_NODE)
+    run(backend, ("sleep", "3000"), job="c", gpus=GPUS_A_NODE)
     assert reaches(backend, "c", RunState.QUEUED).gpus == GPUS_A_NODE
     backend.stop(Order(key="2.0", job="a"))
     reaches(backend, "a", RunState.RELEASED)
@@ -118,13 +118,13 @@ def test_the_environment_and_the_working_directory_reach_the_job(backend, tmp_pa
 
 
 def test_a_lost_node_takes_its_gpus_and_its_jobs_with_it(cluster, backend):
-    node = cluster.add_node(num_cpus=1, num_gpus=8, object_store_memory=100 * 2**20)
-    eventually(lambda: backend.listing().gpus == 2 * GPUS_A_NODE + 8, 30.0)
-    run(backend, ("sleep", "300"), gpus=8)
+    node = add_node(cluster, num_cpus=1, num_gpus=8, object_store_memory=100 * 2**20)
+    eventually(lambda: backend.listing().gpus == 2 * GPUS_A_NODE + 8, 300.0)
+    run(backend, ("sleep", "3000"), gpus=8)
     reaches(backend, "a", RunState.RUNNING)
     cluster.remove_node(node)
-    eventually(lambda: backend.listing().gpus == 2 * GPUS_A_NODE, 60.0)
-    found = reaches(backend, "a", RunState.RELEASED, within_s=120.0)
+    eventually(lambda: backend.listing().gpus == 2 * GPUS_A_NODE, 300.0)
+    found = reaches(backend, "a", RunState.RELEASED, within_s=300.0)
     assert not found.stopped
     assert found.exit_code != 0
 

@@ -33,25 +33,29 @@ def test_a_declining_job_is_stopped_and_its_gpus_start_the_next_one(cluster, tmp
                     direction="max",
                     job_type="rlhf",
                     gpus=GPUS_A_NODE,
-                    command=["sleep", "300"],
+                    command=["sleep", "3000"],
                     grace_s=1,
                 )
             )
         blocker = Submission(
-            id="third", direction="max", job_type="rlhf", gpus=GPUS_A_NODE, command=["sleep", "300"]
+            id="third",
+            direction="max",
+            job_type="rlhf",
+            gpus=GPUS_A_NODE,
+            command=["sleep", "3000"],
         )
         platform.submit(blocker)
-        platform.wait_for("first", {"running"}, within_s=60)
-        platform.wait_for("second", {"running"}, within_s=60)
+        platform.wait_for("first", {"running"}, within_s=300)
+        platform.wait_for("second", {"running"}, within_s=300)
         assert platform.job("third")["phase"] == "waiting"
         scores = [0.5, 0.6, 0.55, 0.5]
         reports = [EvalIn(step=step, score=score) for step, score in enumerate(scores)]
-        platform.report("first", reports).result(timeout=30)
-        platform.wait_for("first", {"stopped_by_policy"}, within_s=60)
-        platform.wait_for("third", {"running"}, within_s=60)
+        platform.report("first", reports).result(timeout=300)
+        platform.wait_for("first", {"stopped_by_policy"}, within_s=300)
+        platform.wait_for("third", {"running"}, within_s=300)
         for job in ("second", "third"):
             platform.command("stop", actor="test", job=job)
-            platform.wait_for(job, {"ended"}, within_s=60)
+            platform.wait_for(job, {"ended"}, within_s=300)
         assert platform.cluster()["gpus"]["free"] == platform.cluster()["gpus"]["total"]
     finally:
         running.close()

@@ -2,13 +2,13 @@
 
 import math
 import os
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 
 import pytest
+from free_ports import free_port
 from mlflow import MlflowClient
 from mlflow.entities import Metric
 
@@ -30,9 +30,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(store):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()  # the server takes half a minute to get there
     process = subprocess.Popen(
         [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store,
          "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
@@ -42,14 +40,14 @@ def server(store):
     address = f"http://127.0.0.1:{port}"
     for _ in range(3000):  # it takes half a minute to start, more on a busy machine
         try:
-            urllib.request.urlopen(f"{address}/health", timeout=1)
+            urllib.request.urlopen(f"{address}/health", timeout=10)
             break
         except OSError:
             assert process.poll() is None, "the MLflow server has ended"
             time.sleep(0.1)
     yield address
     os.killpg(process.pid, 15)
-    process.wait(30)
+    process.wait(300)
 
 
 @pytest.fixture(scope="module")

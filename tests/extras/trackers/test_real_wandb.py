@@ -39,7 +39,9 @@ def offline(folder, rows, *, run_id="abc123", name="mine"):
     """Log rows with the package itself, without a server; return the file."""
     run = wandb.init(
         project="p", id=run_id, name=name, dir=folder, mode="offline", resume="allow",
-        settings=wandb.Settings(silent=True, console="off"),
+        settings=wandb.Settings(
+            silent=True, console="off", init_timeout=600, x_service_wait=600
+        ),
     )  # fmt: skip
     for row in rows:
         run.log(row)

@@ -16,7 +16,7 @@ from evalstop.client.pins import INCOMPLETE, is_complete
 
 HERE = Path(__file__).parent
 RANKS = 4
-LONGEST_S = 600
+LONGEST_S = 1800
 
 
 def environment() -> dict[str, str]:

@@ -240,7 +240,7 @@ def test_a_mitigation_that_fails_stops_nothing(tmp_path, monkeypatch, caplog):
 
 
 def test_a_step_costs_less_than_a_millisecond_and_an_evaluation_less_than_five(tmp_path):
-    # Measured Nov 2026 on a shared 2-core machine: 0.3 us a step, 0.1 ms an evaluation.
+    # CPU time, which nobody else lengthens. Measured Nov 2026: 0.3 us a step, 0.1 ms an evaluation.
     callback = watched()
     made = trainer(tmp_path, [])
     args, state, control = made.args, made.state, made.control
@@ -248,13 +248,13 @@ def test_a_step_costs_less_than_a_millisecond_and_an_evaluation_less_than_five(t
     steps, evals = [], []
     for step in range(1, 201):
         state.global_step = step
-        began = time.perf_counter()
+        began = time.thread_time()
         callback.on_step_end(args, state, control)
-        steps.append(time.perf_counter() - began)
-        began = time.perf_counter()
+        steps.append(time.thread_time() - began)
+        began = time.thread_time()
         callback.on_evaluate(
             args, state, control, {"eval_world": 0.5 + step / 1000, "eval_world_stderr": 0.01}
         )
-        evals.append(time.perf_counter() - began)
+        evals.append(time.thread_time() - began)
     assert sorted(steps)[len(steps) // 2] < 1e-3
     assert sorted(evals)[len(evals) // 2] < 5e-3

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import torch
+from free_ports import free_port
 from tiny_verl import METRIC, TinyPPOTrainer, configuration, without_transfer_queue
 
 from evalstop.client.curve import read_curve
@@ -30,12 +30,8 @@ TEN_STEPS = "trainer.total_training_steps=10"
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_rank():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1
-    )
+    where = f"tcp://127.0.0.1:{free_port()}"
+    torch.distributed.init_process_group("gloo", init_method=where, rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
 
@@ -266,7 +262,7 @@ def test_with_a_server_scores_are_reported_and_it_decides(tmp_path, server, monk
     step = TinyPPOTrainer.step
 
     def slow(self, metrics, timing_raw):
-        self.checkpoint_callback._reporter.flush(10)  # a real step takes minutes
+        self.checkpoint_callback._reporter.flush(300)  # a real step takes minutes
         return step(self, metrics, timing_raw)
 
     monkeypatch.setattr(TinyPPOTrainer, "step", slow)

@@ -35,7 +35,7 @@ def platform(tmp_path):
     for job in running.platform.jobs(tenant=None, phase=None, limit=10, series=False):
         if job["outcome"] is None:
             running.platform.command("stop", actor="ada", job=job["id"], for_s=None, note="")
-            running.platform.wait_for(job["id"], {"ended"}, within_s=90)
+            running.platform.wait_for(job["id"], {"ended"}, within_s=300)
     server.should_exit = True
     thread.join()
     listener.close()
@@ -46,10 +46,10 @@ def reporter_of(platform, job, file):
     running, url = platform
     running.platform.submit(
         Submission(
-            id=job, direction="max", metric="win_rate", job_type="rlhf", command=["sleep", "100"]
+            id=job, direction="max", metric="win_rate", job_type="rlhf", command=["sleep", "1000"]
         )
     )
-    running.platform.wait_for(job, {"running"}, within_s=90)
+    running.platform.wait_for(job, {"running"}, within_s=300)
     token = running.tokens.of_job(job)
     return Reporter(Destination(url=url, job=job, token=token, file=str(file)), ask_every_s=0.05)
 
@@ -69,7 +69,7 @@ def test_what_is_reported_is_what_the_platform_knows(platform, tmp_path):
             attempt=0,
             loss=1.0 / step,
         )
-    assert reporter.flush(60)
+    assert reporter.flush(300)
     assert not (tmp_path / "refused").exists()
     shown = platform[0].platform.job("a")
     assert shown["evals_seen"] == 3
@@ -81,7 +81,7 @@ def test_a_decline_comes_back_as_the_wish_to_stop(platform, tmp_path):
     reporter = reporter_of(platform, "b", tmp_path / "refused")
     for step, score in enumerate((0.5, 0.6, 0.55, 0.5), start=1):
         reporter.report(step, score)
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while not reporter.should_stop():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -51,7 +51,7 @@ class Client:
 
     def submit(self, job, **fields):
         fields = {"id": job, "direction": "max", "job_type": "rlhf", "tenant": "t"} | fields
-        return self.post("/jobs", {"command": ["sleep", "100"], "grace_s": 1} | fields)
+        return self.post("/jobs", {"command": ["sleep", "1000"], "grace_s": 1} | fields)
 
     def until(self, job, state, within_s=180.0):
         return self.running.platform.wait_for(job, {state}, within_s=within_s)

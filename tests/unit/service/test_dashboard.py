@@ -66,7 +66,7 @@ class Console:
         return self.clients[-1]
 
     def submit(self, job, tenant="t", **fields):
-        body = {"id": job, "tenant": tenant, "direction": "max", "command": ["sleep", "100"]}
+        body = {"id": job, "tenant": tenant, "direction": "max", "command": ["sleep", "1000"]}
         answer = self.api.post("/jobs", json=body | {"job_type": "rlhf", "grace_s": 1} | fields)
         assert answer.status_code == 201, answer.text
         self.running.platform.wait_for(job, {"running"}, within_s=120)
