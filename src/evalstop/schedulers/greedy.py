@@ -9,6 +9,11 @@ O(log running).
 Only the first waiting job of each gang size can be the first to fit, and it fits iff its gang is
 no larger than R(key) = free GPUs + GPUs of running jobs with larger keys. At a full cluster with
 a backlog that is the end of the list: O(sizes + jobs displaced) an event, whatever the backlog.
+
+**Rest.** Once nobody who waits fits, time alone changes nothing: keys of those who run fall, those
+of who waits stand still, so R only falls. Then a new job is the only one that may fit, and when
+GPUs come free, nobody fits any longer as soon as as many are taken again. `Plan` likewise keeps
+what a walk has chosen for the facts of its preemptions, as long as the time is the same.
 """
 
 from __future__ import annotations
@@ -16,33 +21,48 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from evalstop.core.actions import Action, Start
+from evalstop.core.actions import Action, Preempt, Start
 from evalstop.core.job import Phase
+from evalstop.schedulers.anchors import backwards, is_near, lowest
 from evalstop.schedulers.waiting import Entry, WaitingJobs
-from evalstop.schedulers.walk import PlacedEntry, displace, preempt_last, take, waits
+from evalstop.schedulers.walk import PlacedEntry, all_but, preempt_last, take, waits, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView
+    from evalstop.schedulers.anchors import Anchor
 
-__all__ = ["Anchor", "GreedyFill"]
-
-Anchor: TypeAlias = Entry
-"""An `Entry` of a running job, with what its key is told from in place of the key."""
+__all__ = ["GreedyFill", "Plan"]
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _PREEMPTING = Phase.PREEMPTING
 _RUNNING = Phase.RUNNING
 
-_SLACK = 1e-9
-"""Relative; jobs this near to a key are looked at exactly, in case subtracting lost a bit."""
+_UNKNOWN = -math.inf
 
 _KEY = itemgetter(0)
 _GPUS = itemgetter(3)
+
+
+class Plan:
+    """What a walk has chosen, until its preemptions are facts.
+
+    Attributes:
+        time: when it was; at another time keys are others.
+        leaving: who is to be preempted and runs still.
+        chosen: who is to start and waits still, in order.
+    """
+
+    __slots__ = ("chosen", "leaving", "time")
+
+    def __init__(self, time: float, preempts: Sequence[Action], chosen: list[Entry]) -> None:
+        self.time = time
+        self.leaving = {action.job for action in preempts if type(action) is Preempt}
+        self.chosen = chosen
 
 
 class GreedyFill:
@@ -55,15 +75,26 @@ class GreedyFill:
         self.waiting = WaitingJobs()
         self._lists: dict[int, list[Anchor]] = {}
         self._anchors: dict[str, tuple[int, Anchor]] = {}
+        self._placed = 0
+        """GPUs of all who run."""
+        self._rest: float = _UNKNOWN
+        """Nobody who waits fits with as many GPUs free, or fewer, counting those who were started
+        and do not run yet as if they did."""
+        self._plan: Plan | None = None
 
-    def place(self, anchor: Anchor, *, weight: int = 1) -> None:
-        """Note that a job runs; one that is placed already gets the new anchor."""
+    def place(self, anchor: Anchor, *, weight: int = 1, gpus: int) -> None:
+        """Note that a job of a gang of ``gpus`` runs; one that does already gets the new anchor."""
         name = anchor[2]
         if name in self._anchors:
             self._take_off(name)
-        else:
+            self._rest = _UNKNOWN
+            self._plan = None
+        elif name in self.waiting or anchor[3] != gpus:
             self.waiting.discard(name)
+            self._rest = _UNKNOWN  # it was not us who started it
+            self._plan = None
         self._anchors[name] = (weight, anchor)
+        self._placed += anchor[3]
         known = self._lists.get(weight)
         if known is None:
             known = self._lists[weight] = []
@@ -76,40 +107,179 @@ class GreedyFill:
         else:
             self.waiting.discard(name)
 
-    def fill(self, view: ClusterView) -> Sequence[Action]:
-        """Return who to preempt and who to start, so that the walk's choice comes true."""
-        heads = self.waiting.heads
-        if not heads:
-            return ()
+    def come(self, entry: Entry, view: ClusterView) -> Sequence[Action]:
+        """Let a new job wait, the last of all; return who to preempt and who to start."""
+        free, size = view.free_gpus, entry[3]
+        if free > self._rest:
+            self.waiting.add(entry)
+            self._rest = _UNKNOWN
+            return self.fill(view)
+        # Nobody else fits.
+        if size <= free:
+            self._rest = free - size
+            return [Start(job=entry[2], gpus=size)]
+        self.waiting.add(entry)
+        preempts = self._displaced_by(entry, size - free, view)
+        if preempts is None:
+            self._rest = _UNKNOWN
+            return self.fill(view)
+        whole = view.total_gpus - free == self._placed
+        self._rest = free if whole and not preempts else _UNKNOWN
+        if preempts and whole:
+            self._plan = Plan(view.now, preempts, [entry])
+        return preempts
+
+    def come_back(self, entry: Entry, view: ClusterView) -> Sequence[Action]:
+        """Let a job that was preempted wait again; return who to preempt and who to start."""
+        plan, name, now = self._plan, entry[2], view.now
+        ran = self._anchors.get(name)
+        self.leave(name)
+        self.waiting.add(entry)
+        if (
+            plan is None
+            or ran is None
+            or plan.time != now
+            or name not in plan.leaving
+            or not is_near(entry[0], ran[0], ran[1][0], now)
+        ):
+            self._rest = _UNKNOWN
+            return self.fill(view)
+        plan.leaving.remove(name)
         free = view.free_gpus
         starts: list[Action] = []
-        while heads:
-            first = self.waiting.front()
+        left: list[Entry] = []
+        for first in plan.chosen:
+            if not waits(first, view):
+                self._rest = _UNKNOWN
+                return self.fill(view)
+        for first in plan.chosen:
+            size = first[3]
+            if size <= free:
+                self.waiting.discard(first[2])
+                free -= size
+                starts.append(Start(job=first[2], gpus=size))
+            else:
+                left.append(first)
+        plan.chosen = left
+        if not plan.leaving:
+            self._plan = None
+            self._rest = free if not left else _UNKNOWN
+        return starts
+
+    def fill(self, view: ClusterView) -> Sequence[Action]:
+        """Return who to preempt and who to start, so that the walk's choice comes true."""
+        waiting = self.waiting
+        ordered = waiting.ordered
+        free, rest = view.free_gpus, self._rest
+        # Else some were started and do not run yet, or more is on its way than is known here.
+        whole = view.total_gpus - free == self._placed
+        self._plan = None
+        starts: list[Action] = []
+        while ordered and free > rest:
+            found = self._first_that_fits(free, view.now)
+            if found is None:
+                break
+            places, first = found
             if first[3] > free:
-                found = self._first_that_fits(free, view.now)
-                if found is None:
-                    break
-                places, first = found
-                if first[3] > free:
-                    if len(places) == 1:
-                        preempts, last = self._preempt_last(first, free, view)
-                        if preempts is not None:
-                            return [*preempts, *starts]
-                        if last:
-                            ((_, known),) = self._lists.items()
-                            places = [len(known) - last]
-                    return displace(self._behind(places, view), self.waiting, starts, view)
+                return self._displace(places, first, starts, view, whole=whole)
             # It fits beside all who run: nobody behind it loses anything.
-            taken = take(first, self.waiting, view)
+            taken = take(first, waiting, view)
             if taken:
                 free -= taken
                 starts.append(Start(job=first[2], gpus=taken))
+        self._rest = free if whole else _UNKNOWN
         return starts
 
     def _take_off(self, name: str) -> None:
         weight, anchor = self._anchors.pop(name)
         known = self._lists[weight]
         del known[bisect_left(known, anchor)]
+        self._placed -= anchor[3]
+
+    def _displaced_by(
+        self, newcomer: Entry, missing: int, view: ClusterView
+    ) -> list[Action] | None:
+        """Return who is to be preempted for a job that is the only one to fit, last one first.
+
+        Those are the last who run. All who are behind it and keep what they have fit as before,
+        and nobody else who waits does if fewer GPUs are left over than anyone asks for. None if
+        that is not so, or if the list does not tell the order of those who run.
+
+        Args:
+            newcomer: the last of all jobs, so that it comes behind others of its key.
+            missing: GPUs that it needs beside the free ones, > 0.
+            view: the cluster as it is.
+        """
+        lists = self._lists
+        if len(lists) != 1:
+            return None
+        ((weight, known),) = lists.items()
+        key, now, jobs = newcomer[0], view.now, view.jobs
+        last: list[JobView] = []
+        for index in range(len(known) - 1, -1, -1):
+            anchor, _, name, _ = known[index]
+            behind = weight * (anchor - now)
+            if behind <= key:
+                break
+            before = known[index - 1][0] if index else -math.inf
+            job = jobs[name]
+            if job.phase is not _RUNNING or (
+                weight * (before - now) >= behind and before != anchor
+            ):
+                return None
+            last.append(job)
+            missing -= job.held_gpus
+            if missing <= 0:
+                if missing and -missing >= min(self.waiting.heads):
+                    return None
+                return all_but(-missing, last)
+        return []
+
+    def _displace(
+        self,
+        places: list[int],
+        first: Entry,
+        starts: list[Action],
+        view: ClusterView,
+        *,
+        whole: bool,
+    ) -> Sequence[Action]:
+        """Walk from the first job that fits on, which needs GPUs of those who run.
+
+        A chosen job whose GPUs are not free yet goes on waiting: the facts of the preemptions bring
+        it to start.
+
+        Args:
+            places: how many of each list come before it.
+            first: the job.
+            starts: those who start already, beside all who run.
+            view: the cluster as it is before any of this.
+            whole: whether all GPUs in use are known to be.
+        """
+        waiting = self.waiting
+        free = view.free_gpus - sum([action.gpus for action in starts if type(action) is Start])
+        chosen = [first]
+        preempts: list[Action] | None = None
+        if len(places) == 1:
+            preempts, last = self._preempt_last(first, free, view)
+            if last and preempts is None:
+                ((_, known),) = self._lists.items()
+                places = [len(known) - last]
+        if preempts is None:
+            walked, preempts = walk(self._behind(places, view), free, waiting, view)
+            chosen = []
+            for entry in walked:
+                size = entry[3]
+                if size <= free:
+                    free -= size
+                    starts.append(Start(job=entry[2], gpus=size))
+                else:
+                    waiting.add(entry)
+                    chosen.append(entry)
+        self._rest = free if whole and not chosen and not preempts else _UNKNOWN
+        if preempts and whole:
+            self._plan = Plan(view.now, preempts, chosen)
+        return [*preempts, *starts] if starts else preempts
 
     def _first_that_fits(self, free: int, now: float) -> tuple[list[int], Entry] | None:
         """Return how many of each list come before the first waiting job that fits, and that job.
@@ -123,12 +293,12 @@ class GreedyFill:
             return self._first_beside_one_list(free, now)
         places = [len(known) for known in lists.values()]
         found: tuple[list[int], Entry] | None = None
-        for head in sorted(self.waiting.heads.values(), reverse=True):
+        for head in reversed(self.waiting.ordered):
             key = head[0]
             for number, (weight, known) in enumerate(lists.items()):
                 place = places[number]
-                if place and known[place - 1][0] >= (lowest := _lowest(key, weight, now)):
-                    while place and known[place - 1][0] >= lowest:
+                if place and known[place - 1][0] >= (least := lowest(key, weight, now)):
+                    while place and known[place - 1][0] >= least:
                         place -= 1
                         free += known[place][3]
                     places[number] = place
@@ -144,17 +314,22 @@ class GreedyFill:
         ((weight, known),) = self._lists.items()
         waiting = self.waiting
         fewest = min(waiting.heads)
+        end = known[-1][0] if known else -math.inf
         room, before = -1, 0
         for head in waiting.ordered:
-            place = bisect_left(known, (_lowest(head[0], weight, now),))
-            if place == len(known):  # nobody who runs is behind those who are left
-                fits = waiting.first(free)
-                return None if fits is None else ([place], fits)
+            size = head[3]
+            if size <= free:
+                return [before], head  # where it stands plays no part
+            least = lowest(head[0], weight, now)
+            if end < least:  # nobody who runs is behind those who are left
+                fits = waiting.first(free) if fewest <= free else None
+                return None if fits is None else ([before], fits)
+            place = bisect_left(known, (least,), before)
             if room < 0:
                 room = free + sum(map(_GPUS, known[place:]))
             elif place > before:
                 room -= sum(map(_GPUS, known[before:place]))
-            if head[3] <= room:
+            if size <= room:
                 return [place], head
             if room < fewest:
                 return None
@@ -175,13 +350,13 @@ class GreedyFill:
         others = self.waiting.others(first)
         if others:
             nearest = max(first, min(others))  # those before it in order do not fit
-            behind = bisect_left(known, (_lowest(nearest[0], weight, now),))
+            behind = bisect_left(known, (lowest(nearest[0], weight, now),))
             room = sum(map(_GPUS, known[behind:])) - missing
             if any(other > first and other[3] <= room for other in others):
                 return None, 0
         if not waits(first, view):
             return None, 0
-        return preempt_last(_backwards(known, weight, first, view), missing, others)
+        return preempt_last(backwards(known, weight, first, view), missing, others)
 
     def _behind(self, places: list[int], view: ClusterView) -> list[PlacedEntry]:
         """Return the running jobs from these places on, with the keys they have now, in order."""
@@ -196,30 +371,3 @@ class GreedyFill:
         if len(tail) > 1:
             tail.sort(key=_KEY)
         return tail
-
-
-def _backwards(
-    known: list[Anchor], weight: int, first: Entry, view: ClusterView
-) -> Iterator[JobView]:
-    """Return those who run behind a job that waits, the last one first.
-
-    Ends where two have the same key but not the same anchor: the list does not know their order.
-    """
-    now, jobs = view.now, view.jobs
-    for index in range(len(known) - 1, -1, -1):
-        anchor, _, name, _ = known[index]
-        key = weight * (anchor - now)
-        before = known[index - 1][0] if index else -math.inf
-        if key <= first[0] or (weight * (before - now) >= key and before != anchor):
-            return
-        yield jobs[name]
-
-
-def _lowest(key: float, weight: int, now: float) -> float:
-    """Return an anchor that no running job with at least this key is below."""
-    if key <= 0.0:
-        return -math.inf  # past their estimate, all have key 0, whatever the anchor
-    if key == math.inf:
-        return key
-    lowest = now + key / weight
-    return lowest - _SLACK * abs(lowest)

@@ -28,7 +28,7 @@ from evalstop.core.events import (
 )
 from evalstop.core.job import JobView, Phase
 from evalstop.schedulers.greedy import GreedyFill
-from evalstop.schedulers.waiting import WaitingJobs
+from evalstop.schedulers.waiting import Entry, WaitingJobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,34 +107,37 @@ class SrtfEst:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give the GPUs to the jobs with the least left to do."""
-        if type(event) is JobSubmitted:
-            self._tickets[event.job.id] = self._next_ticket
-            self._next_ticket += 1
-            self._wait(view.jobs[event.job.id], view.now)
-        elif type(event) is JobStarted:
+        fill = self._fill
+        if type(event) is JobStarted:
             self._place(view.jobs[event.job], view.now)
             return ()
-        elif type(event) is JobEnded:
-            self._fill.leave(event.job)
-            self._tickets.pop(event.job, None)
-        elif type(event) is JobPreempted:
-            self._fill.leave(event.job)
+        if type(event) is JobPreempted:
             job = view.jobs.get(event.job)
             if job is not None and job.phase is _WAITING:
-                self._wait(job, view.now)
+                return fill.come_back(self._entry(job, view.now), view)
+            fill.leave(event.job)
+        elif type(event) is JobSubmitted:
+            self._tickets[event.job.id] = self._next_ticket
+            self._next_ticket += 1
+            return fill.come(self._entry(view.jobs[event.job.id], view.now), view)
+        elif type(event) is JobEnded:
+            fill.leave(event.job)
+            self._tickets.pop(event.job, None)
         elif type(event) is not CapacityChanged:
             return ()
-        return self._fill.fill(view)
+        return fill.fill(view)
 
-    def _wait(self, job: JobView, now: float) -> None:
+    def _entry(self, job: JobView, now: float) -> Entry:
+        """Return how a job waits."""
         remaining = job.remaining_s(now)
         key = remaining * job.gpus if self.weighs_gpus else remaining
-        self._fill.waiting.add((key, self._tickets[job.id], job.id, job.gpus))
+        return key, self._tickets[job.id], job.id, job.gpus
 
     def _place(self, job: JobView, now: float) -> None:
         ends = _INFINITE if job.estimated_s is None else now + job.estimated_s - job.attained_s(now)
-        weight = job.gpus if self.weighs_gpus else 1
-        self._fill.place((ends, self._tickets[job.id], job.id, job.held_gpus), weight=weight)
+        gpus = job.gpus
+        anchor = ends, self._tickets[job.id], job.id, job.held_gpus
+        self._fill.place(anchor, weight=gpus if self.weighs_gpus else 1, gpus=gpus)
 
 
 class SrsfEst(SrtfEst):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evalstop.core.policy import ClusterView
     from evalstop.schedulers.waiting import Entry, WaitingJobs
 
-__all__ = ["PlacedEntry", "displace", "preempt_last", "take", "waits"]
+__all__ = ["PlacedEntry", "all_but", "displace", "preempt_last", "take", "waits", "walk"]
 
 PlacedEntry: TypeAlias = "tuple[Entry, JobView]"
 """A running job and its key of now: compares with those who wait, as no two share a number."""
@@ -67,7 +67,7 @@ def preempt_last(
             if missing <= 0:
                 if any(other[3] <= -missing for other in others):
                     return None, number
-                return _all_but(-missing, last), number
+                return all_but(-missing, last), number
     return None, 0
 
 
@@ -89,7 +89,7 @@ def displace(
     for action in starts:
         assert type(action) is Start
         free -= action.gpus
-    chosen, preempts = _walk(tail, free, waiting, view)
+    chosen, preempts = walk(tail, free, waiting, view)
     for entry in chosen:
         size = entry[3]
         if size <= free:
@@ -100,10 +100,17 @@ def displace(
     return [*preempts, *starts]
 
 
-def _walk(
+def walk(
     tail: Sequence[PlacedEntry], spare: int, waiting: WaitingJobs, view: ClusterView
 ) -> tuple[list[Entry], list[Action]]:
-    """Return who is chosen to start, in order, and who is to be preempted."""
+    """Return who is chosen to start, in order, and who is to be preempted.
+
+    Args:
+        tail: the jobs that run or are being preempted, from the first waiting job that fits on.
+        spare: GPUs that none of them and nobody before them holds.
+        waiting: those who wait; who is chosen is taken out.
+        view: the cluster as it is.
+    """
     spare += sum([job.held_gpus for _, job in tail])
     chosen: list[Entry] = []
     preempts: list[Action] = []
@@ -133,7 +140,7 @@ def _choose(found: Entry, waiting: WaitingJobs, view: ClusterView, chosen: list[
     return size
 
 
-def _all_but(spare: int, last: list[JobView]) -> list[Action]:
+def all_but(spare: int, last: list[JobView]) -> list[Action]:
     """Return preemptions of those who run, last one first, but for whom fit into what is spare.
 
     Args:
