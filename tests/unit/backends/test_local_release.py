@@ -134,6 +134,20 @@ def test_two_supervisors_never_run_one_job(backend, tmp_path):
     assert mark.read_text() == "x\n"
 
 
+def test_a_start_that_a_kill_cut_off_waits_to_be_sent_again_however_long_nobody_was_there(
+    backend, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(LocalBackend, "_supervise", lambda *_: None)  # killed before it began
+    start(backend, "true")
+    later = supervisor.boot_seconds() + 3600.0
+    monkeypatch.setattr("evalstop.backends.local.backend.boot_seconds", lambda: later)
+    reopened = LocalBackend(tmp_path / "runs", ["0", "1"])
+    assert report(reopened).state is RunState.QUEUED
+    later += 61.0
+    eventually(lambda: report(reopened).state is RunState.RELEASED, 180.0)
+    assert report(reopened).exit_code is None, "nobody sent it again"
+
+
 def test_a_job_sees_its_own_devices_and_its_output_is_kept(backend):
     start(backend, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $COLOUR", environment={"COLOUR": "red"})
     eventually(lambda: report(backend).state is RunState.RELEASED, 180.0)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalBackend"]
 
-_START_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 60.0
+"""A supervisor is up in milliseconds; on a machine that does ten things at once, in seconds."""
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +119,7 @@ class LocalBackend:
         self._memory_floor_mib = memory_floor_mib
         self._lock = threading.RLock()
         self._runs: dict[str, _Run] = {}
+        self._opened_at = boot_seconds()
         folder.mkdir(parents=True, exist_ok=True)
         self._find_runs()
 
@@ -284,7 +286,9 @@ class LocalBackend:
         if run.has("process.json"):
             self._adopt(run)
             return RunState.RELEASING, "its first process has ended"
-        if boot_seconds() - run.order.written_at > _START_TIMEOUT_S and not run.supervised():
+        # Should the last controller have died before it began: ours is only about to send it again.
+        waited_s = boot_seconds() - max(run.order.written_at, self._opened_at)
+        if waited_s > _START_TIMEOUT_S and not run.supervised():
             supervisor.write(run.folder / "exit.json", {"exit_code": None, "ended_at": 0.0})
         return RunState.QUEUED, "starting"
 
