@@ -29,6 +29,8 @@ __all__ = ["PostgresServer"]
 
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 START_S = 300
+PLAIN = ("--no-locale", "--encoding=UTF8")
+"""Whatever locale the environment names, installed or not."""
 
 
 class PostgresServer:
@@ -49,7 +51,9 @@ class PostgresServer:
         if os.geteuid() == 0:
             os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
         server = cls(folder, durable=durable)
-        server.run("initdb", "-D", server.data, "-A", "trust", "-U", "postgres", "--no-sync")
+        server.run(
+            "initdb", "-D", server.data, "-A", "trust", "-U", "postgres", "--no-sync", *PLAIN
+        )
         server.start()
         return server
 

@@ -125,7 +125,7 @@ class _Queue:
         self.seed = seed
         self.pace = pace
         self.cluster = cluster
-        self.client = SlurmClient(environment=cluster.environment)
+        self.client = SlurmClient(environment=cluster.environment, time_limit_s=60)
         self.jobs: dict[str, dict[str, Any]] = {}
         for name in ("out", "aside", "home"):
             (folder / name).mkdir()
@@ -247,7 +247,7 @@ class _Server:
         self.cpu_s = 0.0
 
     def _address(self) -> str:
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 300.0
         while time.monotonic() < deadline and self._process.poll() is None:
             for line in (self._folder / "evalstop.log").read_text().splitlines():
                 if "listens at" in line:
@@ -258,7 +258,7 @@ class _Server:
 
     def told(self, ids: list[str]) -> dict[str, dict[str, Any]]:
         """Return what evalstop says of each job: its stop, and where its best checkpoint lies."""
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 120.0
         while time.monotonic() < deadline:
             jobs = {job["id"]: job for job in self._remote.get("/jobs")["jobs"]}
             if all(jobs.get(name, {}).get("outcome") for name in ids):

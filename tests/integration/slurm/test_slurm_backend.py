@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import stat
 import time
 
@@ -28,7 +28,9 @@ def client(slurm):
 
 @pytest.fixture
 def backend(client):
-    tenants = Tenants(own_user=getpass.getuser())  # as for jobs handed in through evalstop
+    tenants = Tenants(
+        own_user=pwd.getpwuid(os.getuid()).pw_name
+    )  # as for jobs handed in through evalstop
     return without_old_jobs(SlurmBackend(client, tenants=tenants))
 
 
