@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from evalstop.core.ahead import Ahead
     from evalstop.core.events import Event
     from evalstop.core.job import JobView
+    from evalstop.core.points import EvalPoint
     from evalstop.core.policy import ClusterView, Policy
     from evalstop.policies.guard import Guard
 
@@ -65,6 +66,11 @@ class Watch:
     def verdict(self) -> Verdict:
         """What the rule says of the job."""
         return self.history.verdict if self.judge is None else self._judged_so
+
+    @property
+    def series(self) -> Sequence[EvalPoint]:
+        """The evaluations that count, in order."""
+        return self.history.series
 
     @property
     def alarmed(self) -> bool:

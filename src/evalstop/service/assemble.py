@@ -16,6 +16,7 @@ from evalstop.service.clock import SystemClock
 from evalstop.service.controller import Controller
 from evalstop.service.custodian import Custodian
 from evalstop.service.last_save import LastSave
+from evalstop.service.live_watches import LiveWatches
 from evalstop.service.notify import Outbox, targets_of
 from evalstop.service.opening import (
     OpenCustody,
@@ -28,7 +29,7 @@ from evalstop.service.opening import (
 from evalstop.service.platform import Parts, Platform
 from evalstop.service.poller import Poller
 from evalstop.service.puller import Puller, make_puller
-from evalstop.service.reload import LiveWatches, Reloader
+from evalstop.service.reload import Reloader
 from evalstop.service.snapshotter import SnapshotKeeper
 from evalstop.service.tokens import Tokens
 

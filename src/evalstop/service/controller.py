@@ -85,6 +85,10 @@ class Controller:
         carry_out: told of every written entry, and asked to resume what is unacknowledged.
         snapshots: where a fold of the log may lie already; None to replay all of it.
 
+    Attributes:
+        deciding: held while a fact is taken in; and by whoever asks the policy itself for
+            something from another thread, for as long as that takes.
+
     Raises:
         IllegalEventError: if the log tells an impossible story.
         StoreError: if it cannot be read.
@@ -113,6 +117,7 @@ class Controller:
         self._listeners: list[Callable[[Entry], None]] = []
         self._thread: threading.Thread | None = None
         self._changes = 0  # odd while a fact is taken in
+        self.deciding = threading.RLock()
         self.store_problem = ""
         self.failure = ""
         self.deposed = threading.Event()
@@ -271,16 +276,17 @@ class Controller:
 
     def _take_in(self, event: Event, entries: list[Entry]) -> None:
         """Apply and decide; the entry is part of the turn even if a later event is refused."""
-        self._changes += 1
-        try:
-            self.kernel.state.apply(event)
-            actions = promise(self.kernel, decide(self.kernel, event))
-            self._sequence += 1
-            entry = Entry(sequence=self._sequence, event=event, actions=actions)
-            entries.append(entry)
-            self.ledger.note(entry, self.kernel.state.view.jobs)
-        finally:
+        with self.deciding:
             self._changes += 1
+            try:
+                self.kernel.state.apply(event)
+                actions = promise(self.kernel, decide(self.kernel, event))
+                self._sequence += 1
+                entry = Entry(sequence=self._sequence, event=event, actions=actions)
+                entries.append(entry)
+                self.ledger.note(entry, self.kernel.state.view.jobs)
+            finally:
+                self._changes += 1
         note_timers(self._timers, entry)
 
     def _write(self, entries: list[Entry]) -> bool:

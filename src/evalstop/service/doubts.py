@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from evalstop.core.job import JobSpec
-    from evalstop.policies.evalstop import Watch
     from evalstop.service.ledger import JobRecord
+    from evalstop.service.live_watches import Watched
 
 __all__ = ["blindness", "doubts_of", "doubts_of_live", "staleness", "state_of"]
 
@@ -90,7 +90,7 @@ def doubts_of_live(records: Iterable[JobRecord], now: float) -> list[str]:
     ]
 
 
-def state_of(record: JobRecord, watch: Watch | None) -> str:
+def state_of(record: JobRecord, watch: Watched | None) -> str:
     """Return what a reporter is told of its job's verdict."""
     if watch is None:
         return "unwatched"

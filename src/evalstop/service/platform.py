@@ -21,7 +21,6 @@ from evalstop.core.events import (
     OperatorCommanded,
 )
 from evalstop.custody import is_url
-from evalstop.policies.evalstop import Watch
 from evalstop.ports import Backend, CanHearEnd, CanHold, CanSubmit, EventStore, Order, SnapshotStore
 from evalstop.service import facts
 from evalstop.service.carry_out import LAUNCH, BackendCarryOut, launch_of
@@ -31,6 +30,7 @@ from evalstop.service.doubts import doubts_of, doubts_of_live, state_of
 from evalstop.service.explain import encode_record, explain
 from evalstop.service.facts import ConflictError, UnknownJobError
 from evalstop.service.ledger import key_of
+from evalstop.service.live_watches import Watched
 from evalstop.service.requests import (
     EvalIn,
     LossIn,
@@ -72,7 +72,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     documents: SnapshotStore
     custodian: Custodian
     tokens: Tokens
-    watches: Mapping[str, Watch]
+    watches: Mapping[str, Watched]
     false_alarms: Mapping[str, str] = {}
     price_per_gpu_hour: float | None = None
     url: str = ""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from evalstop.config.settings import FeedbackSettings
     from evalstop.core.events import Event
-    from evalstop.policies.evalstop import Watch as PolicyWatch
     from evalstop.ports import (
         CheckpointStore,
         EventStore,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
         SnapshotStore,
     )
     from evalstop.service.controller import Controller, Situation
+    from evalstop.service.live_watches import Watched
 
 __all__ = ["Puller", "SourcesOf", "make_puller"]
 
@@ -66,7 +66,7 @@ def make_puller(
     documents: SnapshotStore,
     store: EventStore,
     pins: CheckpointStore,
-    watches: Mapping[str, PolicyWatch],
+    watches: Mapping[str, Watched],
     folder: Path,
 ) -> Puller:
     """Return a puller of everything that the settings and the jobs name.
@@ -86,7 +86,7 @@ def make_puller(
 
     def of_job(job: str) -> Sequence[FeedbackSource]:
         watch = watches.get(job)
-        logged = [] if watch is None else watch.history.series
+        logged = [] if watch is None else watch.series
         return sources_of(controller.ledger.jobs[job].spec, launch_of(documents, job), logged)
 
     def logged_of(job: str) -> set[int]:

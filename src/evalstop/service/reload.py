@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +18,6 @@ import msgspec
 from evalstop.config.settings import Settings, make_policy, words_of
 from evalstop.core.errors import EvalStopError, InputError
 from evalstop.core.events import OperatorCommanded
-from evalstop.policies.evalstop import EvalStop
 from evalstop.service.controller import BusyError, Controller, Situation
 from evalstop.service.platform import CONFIGURE
 from evalstop.service.recover import recover
@@ -30,39 +28,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evalstop.core.events import Event
-    from evalstop.policies.evalstop import Watch
     from evalstop.ports import EventStore
     from evalstop.service.snapshot import Folded
 
-__all__ = ["LiveWatches", "Reloader", "differences"]
+__all__ = ["Reloader", "differences"]
 
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 2.0
 _TRIES = 100
-
-
-class LiveWatches(Mapping[str, "Watch"]):
-    """The watches of whichever policy decides now."""
-
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
-
-    def _now(self) -> Mapping[str, Watch]:
-        policy = self._controller.kernel.policy
-        return policy.watches if isinstance(policy, EvalStop) else {}
-
-    def __getitem__(self, job: str) -> Watch:
-        """Return the watch of a job."""
-        return self._now()[job]
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the jobs watched, as of now."""
-        return iter(list(self._now()))
-
-    def __len__(self) -> int:
-        """Return how many jobs are watched."""
-        return len(self._now())
 
 
 def differences(old: object, new: object, at: str = "") -> list[str]:

@@ -14,9 +14,9 @@ from evalstop.service.doubts import blindness, doubts_of, staleness
 from evalstop.service.explain import own_words, sign_of_job
 
 if TYPE_CHECKING:
-    from evalstop.policies.evalstop import Watch
     from evalstop.service.controller import Controller
     from evalstop.service.ledger import JobRecord
+    from evalstop.service.live_watches import Watched
 
 __all__ = ["cluster_view", "finite", "job_view", "savings_view"]
 
@@ -29,7 +29,7 @@ def finite(value: float | None) -> float | None:
 
 
 def job_view(
-    record: JobRecord, watch: Watch | None, *, now: float, series: bool = False
+    record: JobRecord, watch: Watched | None, *, now: float, series: bool = False
 ) -> dict[str, Any]:
     """Return one job as plain data; scores in the metric's own direction.
 
@@ -98,7 +98,7 @@ def _warnings(record: JobRecord, now: float) -> list[str]:
     return [words for words in found if words]
 
 
-def _verdict(record: JobRecord, watch: Watch | None, sign: float) -> dict[str, Any] | None:
+def _verdict(record: JobRecord, watch: Watched | None, sign: float) -> dict[str, Any] | None:
     if watch is None:
         return None
     verdict = watch.verdict
@@ -113,11 +113,11 @@ def _verdict(record: JobRecord, watch: Watch | None, sign: float) -> dict[str, A
         "reason": words,
         "rule": watch.spec,
         "unwatched": watch.unwatched,
-        "remarks": list(remarks(watch.history.series)),
+        "remarks": list(remarks(watch.series)),
     }
 
 
-def _series(watch: Watch | None, sign: float) -> list[dict[str, Any]]:
+def _series(watch: Watched | None, sign: float) -> list[dict[str, Any]]:
     if watch is None:
         return []
     return [
@@ -128,7 +128,7 @@ def _series(watch: Watch | None, sign: float) -> list[dict[str, Any]]:
             "proxy": finite(point.proxy),
             "checkpoint": point.checkpoint,
         }
-        for point in watch.history.series
+        for point in watch.series
     ]
 
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import random
 import sys
 import threading
 
 import pytest
 
+from evalstop.config.rules import parse_rule
 from evalstop.core.errors import IllegalEventError, InputError, StoreError
-from evalstop.core.events import JobEnded, TimerFired
+from evalstop.core.events import EvalReported, JobEnded, TimerFired
+from evalstop.core.history import History
 from evalstop.service.controller import BusyError
+from evalstop.service.live_watches import LiveWatches
 from evalstop.service.views import cluster_view
 from evalstop.store.sqlite import SqliteStore
 
@@ -316,3 +320,41 @@ def test_gpus_add_up_for_whoever_looks_while_jobs_come_and_go(platform):
         looking.join()
         sys.setswitchinterval(interval)
     assert wrong == []
+
+
+def test_looking_at_a_curve_meanwhile_changes_no_decision(make_platform):
+    """A curve is folded when its verdict is asked for: by one thread at a time."""
+    platform = make_platform(rule="default")
+    platform.look()
+    watches, over, verdicts = LiveWatches(platform.controller), threading.Event(), {}
+
+    def look():
+        while not over.is_set():
+            for watch in list(watches.values()):
+                assert watch.verdict.best_step < max(1, len(watch.series))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for number in range(40):
+            rng, job = random.Random(number), f"j{number}"
+            platform.submit(job)
+            for step in range(30):
+                score = 0.5 + 0.002 * step + rng.gauss(0.0, 0.01)
+                platform.report(job, step, score, stderr=0.01)
+            verdicts[job] = platform.controller.kernel.policy.watches[job].verdict
+            platform.command("stop", job)
+    finally:
+        over.set()
+        looking.join()
+        sys.setswitchinterval(interval)
+    rule = parse_rule("default").for_type("rlhf")
+    for job, verdict in verdicts.items():
+        points = [
+            entry.event.point
+            for entry in platform.store.read_job(job)
+            if isinstance(entry.event, EvalReported)
+        ]
+        assert repr(verdict) == repr(History(rule, points).verdict), job

@@ -8,7 +8,8 @@ import pytest
 from evalstop.config.settings import ClusterSettings, PolicySettings, Settings, make_policy
 from evalstop.core.errors import InputError
 from evalstop.policies.modes import Mode
-from evalstop.service.reload import LiveWatches, Reloader, differences
+from evalstop.service.live_watches import LiveWatches
+from evalstop.service.reload import Reloader, differences
 
 POLICY = PolicySettings(rule="consecutive:k=2", warn_s=0, backed_s=0)
 OBSERVING = Settings(cluster=ClusterSettings(slots=2, scheduler="fifo"), policy=POLICY)

@@ -82,7 +82,7 @@ def site(tmp_path, monkeypatch):
 
 
 def _known(platform, job):
-    eventually(lambda: job in platform.controller.ledger.jobs, 60.0)
+    eventually(lambda: job in platform.controller.ledger.jobs, 120.0)
     return platform.record(job)
 
 

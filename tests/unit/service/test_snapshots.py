@@ -270,6 +270,6 @@ def test_new_settings_get_a_snapshot_of_their_own_soon(tmp_path, monkeypatch):
     keeper.start()
     try:
         keeper.use(opened)
-        eventually(lambda: list((tmp_path / "snapshots").glob("[0-9]*.json")), 60.0)
+        eventually(lambda: list((tmp_path / "snapshots").glob("[0-9]*.json")), 120.0)
     finally:
         keeper.close()
