@@ -10,21 +10,25 @@ a queue holds the second part, so that to find the first that fits is O(sizes). 
 run is the last of its key, so that a dict keeps each key's jobs in order.
 
 Mostly the first that fits is the only one: then the walk is made from its end, by as many of those
-who run as have to go.
+who run as have to go. And mostly what comes next is foreseen: while nobody who waits fits, of all
+who wait only a newcomer can come to fit, and once those who have to go for a job have gone, it
+starts, and nobody else. Whatever else happens meanwhile, the next fill looks at all of them again.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from evalstop.core.actions import Action, Start
 from evalstop.core.job import Phase
 from evalstop.schedulers.waiting import Entry, WaitingJobs
-from evalstop.schedulers.walk import PlacedEntry, displace, preempt_last, take, waits
+from evalstop.schedulers.walk import PlacedEntry, all_but, displace, take, waits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from evalstop.core.job import JobView
     from evalstop.core.policy import ClusterView
 
 __all__ = ["Place", "QueueFill"]
@@ -32,6 +36,8 @@ __all__ = ["Place", "QueueFill"]
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _PREEMPTING = Phase.PREEMPTING
 _RUNNING = Phase.RUNNING
+
+_NOT_SETTLED = -1
 
 
 class Place:
@@ -56,23 +62,35 @@ class QueueFill:
     Args:
         queues: how many there are; keys are whole numbers below twice as many, odd ones for
             those who wait.
+
+    Attributes:
+        waiting: those who wait.
+        settled: free GPUs with which it is known that nobody who waits fits, -1 for none.
     """
 
     def __init__(self, *, queues: int) -> None:
         self.waiting = WaitingJobs()
+        self.settled = _NOT_SETTLED
+        self._started_at = math.nan  # when somebody was started last
         self._running: list[dict[str, Place]] = [{} for _ in range(2 * queues)]
         """Those who run by key, in order."""
         self._behind: dict[float, int] = dict.fromkeys(range(1, 2 * queues, 2), 0)
         """GPUs of those who run with this key or a larger one, by keys of those who wait."""
         self._ahead = [range(1, key + 1, 2) for key in range(2 * queues)]
         """Keys of those who wait before who runs with a key, or may do so."""
+        self._claimant: Entry | None = None  # for whom those are leaving who have to
+        self._leaving: set[str] = set()
+        self._free = 0  # GPUs that are free already
 
-    def run(self, place: Place, gpus: int) -> None:
+    def run(self, place: Place, gpus: int, now: float) -> None:
         """Note that a job runs, as the last of its key."""
         if place.runs:
             self.leave(place)
         else:
             self.waiting.discard(place.job)
+        self._claimant = None
+        if now != self._started_at:
+            self.settled = _NOT_SETTLED  # who came while it was starting may displace it
         place.runs = True
         place.gpus = gpus
         key = place.key
@@ -82,15 +100,14 @@ class QueueFill:
             for ahead in self._ahead[key]:
                 behind[ahead] += gpus
 
-    def move(self, place: Place, key: int, rank: int, gpus: int) -> None:
+    def move(self, place: Place, key: int, rank: int) -> None:
         """Let a job that runs stand with this key and rank, as the last of its key."""
-        name, held, behind = place.job, place.gpus, self._behind
+        name, gpus, behind = place.job, place.gpus, self._behind
         del self._running[place.key][name]
         for ahead in self._ahead[place.key]:
-            behind[ahead] -= held
+            behind[ahead] -= gpus
         place.key = key
         place.rank = rank
-        place.gpus = gpus
         self._running[key][name] = place
         for ahead in self._ahead[key]:
             behind[ahead] += gpus
@@ -108,34 +125,75 @@ class QueueFill:
         else:
             self.waiting.discard(place.job)
 
-    def fits(self, free: int) -> bool:
+    def unsettle(self) -> None:
+        """Note that who waits may fit."""
+        self.settled = _NOT_SETTLED
+
+    def _fits(self, free: int) -> bool:
         """Return whether anyone who waits fits into ``free`` GPUs and those he may take."""
         behind = self._behind
         return any(size - free <= behind[key] for key, _, _, size in self.waiting.heads.values())
 
-    def fits_once_demoted(self, place: Place, later: int, free: int) -> bool:
-        """Return whether anyone who waits would fit, were a job that runs moved to a larger key.
+    def demote_unnoticed(self, place: Place, rank: int, free: int) -> bool:
+        """Move a job that runs to the tail of the next queue, unless that lets somebody in.
 
         Args:
-            place: of the job that runs.
-            later: the key it is to have.
+            place: of the job; it goes behind those who run there, and, for the question, behind
+                those who wait.
+            rank: the rank it is to have.
             free: GPUs in no allocation.
+
+        Returns:
+            Whether it was moved.
         """
         earlier, gpus, behind = place.key, place.gpus, self._behind
+        later = (earlier | 1) + 2
         for key, _, _, size in self.waiting.heads.values():
             missing = size - free - behind[key]
             if missing <= 0 or (missing <= gpus and earlier < key <= later):
-                return True
-        return False
+                return False
+        self.settled = free
+        self.move(place, later - 1, rank)
+        return True
+
+    def start(self, job: str, gpus: int, view: ClusterView) -> Sequence[Action]:
+        """Start a newcomer that fits into free GPUs, where nobody who waits does."""
+        self._claimant = None
+        self.settled = view.free_gpus - gpus
+        self._started_at = view.now
+        return (Start(job=job, gpus=gpus),)
+
+    def enter(self, entry: Entry, view: ClusterView) -> Sequence[Action]:
+        """Let a job wait as the last of the first queue, and fill."""
+        free = view.free_gpus
+        if free != self.settled:
+            self.waiting.add(entry)
+            return self.fill(view)
+        self.waiting.add(entry)
+        missing = entry[3] - free
+        return self._make_room(entry, missing, view) if missing <= self._behind[entry[0]] else ()
+
+    def fill_freed(self, place: Place, view: ClusterView) -> Sequence[Action]:
+        """Fill after a job that was preempted has freed its GPUs, and waits."""
+        claimant, free, leaving = self._claimant, view.free_gpus, self._leaving
+        if claimant is None or place.job not in leaving or free != self._free + place.gpus:
+            return self.fill(view)
+        leaving.remove(place.job)
+        if leaving:
+            self._free = free
+            return ()
+        if not take(claimant, self.waiting, view):
+            return self.fill(view)
+        self._claimant = None
+        self.settled = free - claimant[3]
+        self._started_at = view.now
+        return (Start(job=claimant[2], gpus=claimant[3]),)
 
     def fill(self, view: ClusterView) -> Sequence[Action]:
         """Return who to preempt and who to start, so that the walk's choice comes true."""
-        waiting = self.waiting
+        self._claimant = None
+        waiting, free, behind = self.waiting, view.free_gpus, self._behind
         heads = waiting.heads
-        if not heads:
-            return ()
-        free = view.free_gpus
-        behind = self._behind
         starts: list[Action] = []
         while True:
             # R may be too large, by a job that is on its way out, never too small: then the walk
@@ -145,44 +203,83 @@ class QueueFill:
                 if head[3] - free <= behind[head[0]] and (first is None or head < first):
                     first = head
             if first is None:
+                self.settled = free
+                if starts:
+                    self._started_at = view.now
                 return starts
             if first[3] > free:
-                preempts = self._preempt_last(first, free, view)
-                if preempts is None:
-                    return displace(self._from(first[0], view), waiting, starts, view)
-                return [*preempts, *starts] if starts else preempts
+                return self._make_room_beside(first, free, starts, view)
             # It fits beside all who run: nobody behind it loses anything.
             taken = take(first, waiting, view)
             if taken:
                 free -= taken
                 starts.append(Start(job=first[2], gpus=taken))
 
-    def _preempt_last(self, first: Entry, free: int, view: ClusterView) -> list[Action] | None:
+    def _make_room_beside(
+        self, first: Entry, free: int, starts: list[Action], view: ClusterView
+    ) -> Sequence[Action]:
+        """Return who is to be preempted, and who starts beside those that start already."""
+        missing, behind = first[3] - free, self._behind
+        alone = waits(first, view) and not any(
+            other[3] <= behind[other[0]] - missing for other in self.waiting.others(first)
+        )
+        if alone and not starts:
+            return self._make_room(first, missing, view)
+        self.settled = _NOT_SETTLED
+        preempts = self._last_to_leave(first, missing, view) if alone else None
+        self._claimant = None  # it has those who start beside it
+        self._started_at = view.now
+        if preempts is None:
+            return self._displace(first, starts, view)
+        return [*preempts, *starts]
+
+    def _make_room(self, first: Entry, missing: int, view: ClusterView) -> Sequence[Action]:
+        """Return who is to be preempted for a job; nobody else fits unless into what is over."""
+        self.settled = _NOT_SETTLED
+        preempts = self._last_to_leave(first, missing, view)
+        return self._displace(first, [], view) if preempts is None else preempts
+
+    def _displace(self, first: Entry, starts: list[Action], view: ClusterView) -> Sequence[Action]:
+        actions = displace(self._from(first[0], view), self.waiting, starts, view)
+        free = view.free_gpus - sum([one.gpus for one in actions if type(one) is Start])
+        if not self._fits(free):
+            self.settled = free
+        if free < view.free_gpus:
+            self._started_at = view.now
+        return actions
+
+    def _last_to_leave(self, first: Entry, missing: int, view: ClusterView) -> list[Action] | None:
         """Return who is to be preempted for this job: some of the last who run, last one first.
 
-        None if that is not all of the walk: if another waiting job may fit as well, or if
-        ``first`` does not wait in truth.
+        None if that is not all of the walk: if another waiting job may fit into what is over.
         """
-        missing = first[3] - free
-        others = self.waiting.others(first)
-        for other in others:
-            if other[3] <= self._behind[other[0]] - missing:
-                return None
-        if not waits(first, view):
-            return None
-        jobs = view.jobs
-        backwards = (jobs[place.job] for place in self._last_down_to(first))
-        return preempt_last(backwards, missing, others)[0]
+        jobs, key, running = view.jobs, int(first[0]), self._running
+        last: list[JobView] = []
+        for at in range(len(running) - 1, key - 1, -1):
+            for place in reversed(running[at].values()):
+                if at == key and place.rank < first[1]:
+                    return None
+                job = jobs[place.job]
+                phase = job.phase
+                if phase is _RUNNING or phase is _PREEMPTING:
+                    last.append(job)
+                    missing -= job.held_gpus
+                    if missing <= 0:
+                        return self._all_but(-missing, last, first, view)
+        return None
 
-    def _last_down_to(self, first: Entry) -> Iterator[Place]:
-        """Return those who run behind a job that waits, the last one first."""
-        key, rank, _, _ = first
-        for at in range(len(self._running) - 1, int(key), -1):
-            yield from reversed(self._running[at].values())
-        for place in reversed(self._running[int(key)].values()):
-            if place.rank < rank:
-                return
-            yield place
+    def _all_but(
+        self, spare: int, last: list[JobView], first: Entry, view: ClusterView
+    ) -> list[Action] | None:
+        """Return preemptions of the last who run, but for whom fit into what is spare."""
+        if spare and self.waiting.fits_beside(first, spare):
+            return None
+        preempts = all_but(spare, last)
+        if len(preempts) == len(last):
+            self._claimant = first
+            self._leaving = {job.id for job in last}
+            self._free = view.free_gpus
+        return preempts
 
     def _from(self, key: float, view: ClusterView) -> list[PlacedEntry]:
         """Return the running jobs with this key or a larger one, in order."""

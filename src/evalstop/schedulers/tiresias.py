@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import math
 from heapq import heappop, heappush
+from sys import maxsize
 from typing import TYPE_CHECKING, TypeAlias
 
-from evalstop.core.actions import Action, Preempt, Start, WakeAt
+from evalstop.core.actions import Action, Preempt, WakeAt
 from evalstop.core.errors import SpecError
 from evalstop.core.events import (
     CapacityChanged,
@@ -52,6 +53,7 @@ _RUNNING = Phase.RUNNING
 _WAITING = Phase.WAITING
 
 _NEVER = math.inf
+_NO_LEVEL = maxsize
 _CROSSING = "tiresias crossing"
 _PROMOTION = "tiresias promotion "
 
@@ -65,8 +67,12 @@ class _Place(Place):
 
     __slots__ = ("forgiven", "start", "timer", "waited_s", "waits_since")
 
-    def __init__(self, job: str, rank: int) -> None:
-        super().__init__(job, 1, rank)
+    def __init__(self, job: str, rank: int) -> None:  # every slot here: a call costs more than it
+        self.job = job
+        self.key = 1
+        self.rank = rank
+        self.gpus = 0
+        self.runs = False
         self.start = _NOT_STARTED  # rank of the start it runs on; crossings of others are void
         self.forgiven = 0.0  # attained service at the last promotion
         self.waited_s = 0.0  # in waits after a first start that are over, since the promotion
@@ -76,6 +82,9 @@ class _Place(Place):
 
 _NOT_STARTED = 0
 """Ranks of those who start are above."""
+
+_NOBODY = _Place("", _NOT_STARTED)
+"""Whose crossing is the last of every heap, and never comes."""
 
 _Crossing: TypeAlias = tuple[float, int, int, _Place]
 """When a running job reaches a limit if it runs on; rank of its start; level; whose."""
@@ -104,58 +113,54 @@ class Tiresias:
         if not promote >= 0:
             msg = f"tiresias: promote must be 0 (never) or above, but got {promote}"
             raise SpecError(msg)
-        levels = tuple(enumerate(limits))
+        self._crossings: list[list[_Crossing]] = [
+            [(_NEVER, _NOT_STARTED, level, _NOBODY)] for level in range(len(limits))
+        ]
+        levels = tuple(zip(range(len(limits)), limits, self._crossings, strict=True))
         self._limits_from = [levels[level:][::-1] for level in range(len(limits) + 1)]
-        """Levels and limits that a job of each queue has ahead of it, the last one first."""
+        """Levels, limits and heaps that a job of each queue has ahead of it, the last one first."""
         self._promote = promote
         self._fill = QueueFill(queues=len(limits) + 1)
         self._places: dict[str, _Place] = {}
-        self._crossings: list[list[_Crossing]] = [[] for _ in limits]
+        self._behind: list[_Place] = []  # who has crossed and stands behind those who wait
+        self._concern: dict[float, int] = {
+            2 * queue + 1: max(0, queue - 1) for queue in range(len(limits) + 1)
+        }
+        """Lowest level whose crossings concern who waits, by the smallest key of these."""
+        self._concern[math.inf] = _NO_LEVEL
         self._look_at = _NEVER  # no crossing is earlier, nor what we are woken for
-        # We are woken at a crossing no later than the next that concerns who waits with this key
-        # or a larger one; that jobs leave only makes it early.
+        # We are woken no later than at the next crossing of this level or a higher one, which are
+        # those that concern anyone who waits; that jobs leave only makes it early.
         self._awake_at = _NEVER
-        self._awake_for = _NEVER
+        self._awake_for = _NO_LEVEL
         self._timers: dict[str, _Place] = {}
         self._ranks = _NOT_STARTED  # goes up: the tail of those who wait, or run
         self._front = 0  # goes down: ahead of those who wait
         self._next_timer = 0
 
-    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: C901 -- one arm for each fact
+    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give the GPUs to the jobs that have had the least of them."""
-        if type(event) is EvalReported:
-            return ()
-        behind: Sequence[_Place] | None = ()
-        if self._look_at <= view.now:
-            behind = self._catch_up(event, view)
-            if behind is None:
-                return self._ask(())
-        asked: Sequence[Action] = ()
+        late = self._look_at <= view.now
+        if late and self._catch_up(event, view):
+            return self._ask(())
+        actions: Sequence[Action] = ()
         if type(event) is JobStarted:
-            woken = self._started(self._places[event.job], view.jobs[event.job], view.now)
-            return [*self._fill_behind(behind, view), *woken] if behind else woken
-        if type(event) is JobEnded:
-            place = self._places.pop(event.job)
-            self._fill.leave(place)
-            place.start = _NOT_STARTED
-            if place.timer:
-                self._set_timer(place, "")
+            actions = self._started(event, view)
         elif type(event) is JobSubmitted:
-            name, gpus = event.job.id, event.job.gpus
-            place = self._places[name] = _Place(name, self._last_rank())
-            free = view.free_gpus
-            if gpus <= free and not behind and not self._fill.fits(free):
-                return self._ask((Start(job=name, gpus=gpus),))  # the only one that fits
-            self._fill.waiting.add((1, place.rank, name, gpus))
+            actions = self._submitted(event, view)
+        elif type(event) is JobEnded:
+            actions = self._ended(event, view)
         elif type(event) is JobPreempted:
-            asked = self._preempted(event.job, view)
+            actions = self._preempted(event, view)
         elif type(event) is TimerFired:
-            if event.token in self._timers:
-                self._promote_at(event.token, view)
-        elif type(event) is not CapacityChanged and not behind:
-            return ()
-        actions = self._fill_behind(behind, view) if behind else self._fill.fill(view)
-        return self._ask([*asked, *actions] if asked else actions)
+            actions = self._woken(event, view)
+        elif type(event) is CapacityChanged:
+            actions = self._ask(self._fill_up(view))
+        if late and type(event) is not EvalReported:
+            if self._behind:
+                actions = [*self._fill_up(view), *actions]
+            return self._ask(actions)
+        return actions
 
     def level(self, job: str) -> int:
         """Return which queue a job was in when last looked at, from 0."""
@@ -167,29 +172,34 @@ class Tiresias:
 
     # ---- crossings -----------------------------------------------------------------------
 
-    def _catch_up(self, event: Event, view: ClusterView) -> Sequence[_Place] | None:
-        """Demote who has crossed a limit: see `_demote`; None if nothing else is to be done."""
+    def _catch_up(self, event: Event, view: ClusterView) -> bool:
+        """Demote who has crossed a limit; return whether that is all."""
+        if type(event) is EvalReported:
+            return False
         if self._awake_at <= view.now:
-            self._awake_at = self._awake_for = _NEVER
+            self._awake_at = _NEVER
+            self._awake_for = _NO_LEVEL
         crossed = self._crossed(view)
-        if not crossed:
-            return ()
-        if type(event) is TimerFired and self._demote_unnoticed(event.token, crossed, view):
-            return None
-        return self._demote(crossed)
+        if type(event) is TimerFired and event.token not in self._timers:
+            if not crossed and self._fill.settled == view.free_gpus:
+                return True
+            if len(crossed) == 1 and self._fill.demote_unnoticed(
+                crossed[0], self._last_rank(), view.free_gpus
+            ):
+                return True
+        if crossed:
+            self._demote(crossed)
+        return False
 
-    def _crossed(self, view: ClusterView) -> Sequence[tuple[_Place, JobView]]:
+    def _crossed(self, view: ClusterView) -> list[_Place]:
         """Return who has crossed a limit and runs on, in order of their crossings."""
-        now, jobs = view.now, view.jobs
-        crossed: list[tuple[_Place, JobView]] = []
+        now, jobs, heaps = view.now, view.jobs, self._crossings
+        crossed: list[_Place] = []
         while True:
-            nearest: list[_Crossing] | None = None
-            for heap in self._crossings:
-                if heap and (nearest is None or heap[0] < nearest[0]):
+            nearest = heaps[0]
+            for heap in heaps:
+                if heap[0] < nearest[0]:
                     nearest = heap
-            if nearest is None:
-                self._look_at = self._awake_at
-                return crossed
             time, start, _, place = nearest[0]
             if place.start != start:
                 heappop(nearest)  # it left its GPUs before
@@ -197,104 +207,139 @@ class Tiresias:
                 heappop(nearest)
                 job = jobs.get(place.job)
                 if job is not None and job.phase is _RUNNING:
-                    crossed.append((place, job))
+                    crossed.append(place)
                 # Else it is on its way out: judged again when it comes back.
             else:
                 self._look_at = min(time, self._awake_at)
                 return crossed
 
-    def _demote(self, crossed: Sequence[tuple[_Place, JobView]]) -> Sequence[_Place]:
+    def _demote(self, crossed: Sequence[_Place]) -> None:
         """Move jobs that have crossed a limit, in order of their crossings.
 
         A job that is still ahead of all who wait goes to the tail of those who run in its new
-        queue. Others stand behind those who wait until the fill has decided: these are returned.
+        queue. Others stand behind those who wait until the fill has decided.
         """
         lowest = self._fill.waiting.lowest()
-        behind: list[_Place] = []
-        for place, job in crossed:
+        for place in crossed:
             key = (place.key | 1) + 2
             if lowest <= key:
-                self._fill.move(place, key, self._last_rank(), job.held_gpus)
-                behind.append(place)
+                self._fill.move(place, key, self._last_rank())
+                self._fill.unsettle()
+                self._behind.append(place)
             else:
-                self._fill.move(place, key - 1, self._last_rank(), job.held_gpus)
-        return behind
+                self._fill.move(place, key - 1, self._last_rank())
 
-    def _demote_unnoticed(
-        self, timer: str, crossed: Sequence[tuple[_Place, JobView]], view: ClusterView
-    ) -> bool:
-        """Move a lone job that has crossed a limit if that lets nobody in; return whether it was.
-
-        What `_demote`, and a `_fill_behind` that finds nobody come to, in a third of the time.
-        """
-        if len(crossed) > 1 or timer in self._timers:
-            return False
-        ((place, job),) = crossed
-        key = (place.key | 1) + 2
-        if self._fill.fits_once_demoted(place, key, view.free_gpus):
-            return False
-        self._fill.move(place, key - 1, self._last_rank(), job.held_gpus)
-        return True
-
-    def _fill_behind(self, behind: Sequence[_Place], view: ClusterView) -> Sequence[Action]:
-        """Fill; those who keep their GPUs stand last among the running of their queue then."""
+    def _fill_up(self, view: ClusterView) -> Sequence[Action]:
         actions = self._fill.fill(view)
-        leaving = {action.job for action in actions if type(action) is Preempt}
-        for place in behind:
-            name = place.job
-            if name not in leaving and name in view.jobs:
-                gpus = view.jobs[name].held_gpus
-                self._fill.move(place, place.key & ~1, self._last_rank(), gpus)
+        if self._behind:
+            self._settle_behind(actions)
         return actions
+
+    def _settle_behind(self, actions: Sequence[Action]) -> None:
+        """Let those who crossed and keep their GPUs stand last among the running of their queue."""
+        leaving = {action.job for action in actions if type(action) is Preempt}
+        for place in self._behind:
+            if place.runs and place.job not in leaving:
+                self._fill.move(place, place.key & ~1, self._last_rank())
+        self._behind.clear()
 
     def _ask(self, actions: Sequence[Action]) -> Sequence[Action]:
         """Ask to be woken at the next crossing that would put a job behind one that waits."""
-        lowest = self._fill.waiting.lowest()
-        if lowest >= self._awake_for:
+        level = self._concern[self._fill.waiting.lowest()]
+        if level >= self._awake_for:
             return actions
-        self._awake_for = lowest
+        self._awake_for = level
         time = _NEVER
-        for level, heap in enumerate(self._crossings):
-            while heap and heap[0][3].start != heap[0][1]:
+        for heap in self._crossings[level:]:
+            while heap[0][3].start != heap[0][1]:
                 heappop(heap)
-            if heap and 2 * level + 3 >= lowest and heap[0][0] < time:
-                time = heap[0][0]
+            time = min(time, heap[0][0])
         if time < self._awake_at:
             self._awake_at = time
             return [*actions, WakeAt(time=time, token=_CROSSING)]
         return actions
 
-    # ---- jobs ----------------------------------------------------------------------------
+    # ---- what happens --------------------------------------------------------------------
 
-    def _started(self, place: _Place, job: JobView, now: float) -> Sequence[Action]:
+    def _submitted(self, event: JobSubmitted, view: ClusterView) -> Sequence[Action]:
+        name, gpus, fill = event.job.id, event.job.gpus, self._fill
+        self._ranks = rank = self._ranks + 1
+        self._places[name] = _Place(name, rank)
+        settled = view.free_gpus == fill.settled
+        if settled and gpus <= fill.settled:
+            return fill.start(name, gpus, view)
+        actions = fill.enter((1, rank, name, gpus), view)
+        if settled and actions:
+            return actions  # room is made for it: no crossing concerns it, nor others anew
+        if self._behind:
+            self._settle_behind(actions)
+        return self._ask(actions)
+
+    def _started(self, event: JobStarted, view: ClusterView) -> Sequence[Action]:
         """Let a job run; ask to be woken at its crossing if that comes before all others."""
+        name, now = event.job, view.now
+        place, job = self._places[name], view.jobs[name]
         held = job.held_gpus
         self._ranks = rank = self._ranks + 1
         place.rank = place.start = rank
         place.key = key = place.key & ~1
-        self._fill.run(place, held)
+        self._fill.run(place, held, now)
         if self._promote:
             self._wait_is_over(place, now)
         attained = job.gpu_seconds - place.forgiven
-        crossings = self._crossings
-        time = _NEVER
-        for level, limit in self._limits_from[key >> 1]:
+        awake_for = self._awake_for
+        time = soonest = _NEVER
+        for level, limit, heap in self._limits_from[key >> 1]:
             left = limit - attained
             time = now + left / held if left > 0.0 else now
-            heappush(crossings[level], (time, rank, level, place))
+            heappush(heap, (time, rank, level, place))
+            if level >= awake_for:
+                soonest = time
         if time < self._look_at:  # noqa: PLR1730 -- a call of min costs more than the rest
             self._look_at = time
-        if self._awake_for == _NEVER:
-            return self._ask(())
-        if time >= self._awake_at:
+        if awake_for == _NO_LEVEL:
+            return self._ask(()) if self._fill.waiting.heads else ()
+        if soonest >= self._awake_at:
             return ()
-        lowest = self._fill.waiting.lowest()
-        if lowest > (key | 1) + 2:  # the next concerns nobody, a later one may
-            self._awake_for = _NEVER
+        if self._concern[self._fill.waiting.lowest()] > awake_for:
+            self._awake_for = _NO_LEVEL  # those of this level concern nobody any more
             return self._ask(())
-        self._awake_for = lowest
-        self._awake_at = time
-        return (WakeAt(time=time, token=_CROSSING),)
+        self._awake_at = soonest
+        return (WakeAt(time=soonest, token=_CROSSING),)
+
+    def _ended(self, event: JobEnded, view: ClusterView) -> Sequence[Action]:
+        place = self._places.pop(event.job)
+        self._fill.leave(place)
+        place.start = _NOT_STARTED
+        if place.timer:
+            self._set_timer(place, "")
+        actions = self._fill_up(view)
+        return self._ask(actions) if self._awake_for == _NO_LEVEL else actions
+
+    def _preempted(self, event: JobPreempted, view: ClusterView) -> Sequence[Action]:
+        """Let a job wait again; ask for the timer of its promotion where there is one."""
+        name, fill = event.job, self._fill
+        job, place = view.jobs.get(name), self._places[name]
+        fill.leave(place)
+        place.start = _NOT_STARTED
+        if job is None or job.phase is not _WAITING:
+            return self._ask(self._fill_up(view))
+        key = place.key
+        if not key & 1:
+            place.key = key = key | 1
+            self._front = place.rank = self._front - 1
+        fill.waiting.add((key, place.rank, name, job.gpus))
+        actions = self._fill_up(view) if self._behind else fill.fill_freed(place, view)
+        if self._promote:
+            actions = [*actions, *self._wait_for_promotion(place, job, view.now)]
+        return self._ask(actions) if self._concern[key] < self._awake_for else actions
+
+    def _woken(self, event: TimerFired, view: ClusterView) -> Sequence[Action]:
+        if event.token in self._timers:
+            self._promote_at(event.token, view)
+        return self._ask(self._fill_up(view))
+
+    # ---- promotion -----------------------------------------------------------------------
 
     def _wait_is_over(self, place: _Place, now: float) -> None:
         if place.waits_since == place.waits_since:
@@ -302,19 +347,6 @@ class Tiresias:
             place.waits_since = math.nan
         if place.timer:
             self._set_timer(place, "")
-
-    def _preempted(self, name: str, view: ClusterView) -> Sequence[Action]:
-        """Let a job wait again; ask for the timer of its promotion where there is one."""
-        job, place = view.jobs.get(name), self._places[name]
-        self._fill.leave(place)
-        place.start = _NOT_STARTED
-        if job is None or job.phase is not _WAITING:
-            return ()
-        if not place.key & 1:
-            self._front -= 1
-            place.key, place.rank = place.key | 1, self._front
-        self._fill.waiting.add((place.key, place.rank, name, job.gpus))
-        return self._wait_for_promotion(place, job, view.now) if self._promote else ()
 
     def _wait_for_promotion(self, place: _Place, job: JobView, now: float) -> Sequence[Action]:
         """Ask for the timer of a promotion."""

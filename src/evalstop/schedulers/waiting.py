@@ -87,6 +87,14 @@ class WaitingJobs:
         others += sorted(self._heaps[first[3]][1:3])[:1]  # the two below the top of a heap
         return others
 
+    def fits_beside(self, first: Entry, spare: int) -> bool:
+        """Return whether anyone `others` returns fits into ``spare`` GPUs."""
+        own = first[3]
+        for size in self.heads:
+            if size <= spare and (size != own or len(self._heaps[size]) > 1):
+                return True
+        return False
+
     def front(self) -> Entry:
         """Return the first of all who wait.
 

@@ -45,15 +45,24 @@ class PlainFill(QueueFill):
                     starts.append(Start(job=one.id, gpus=one.gpus))
             elif one.phase is Phase.RUNNING:
                 preempts.insert(0, Preempt(job=one.id))
+        self.settled = -1 if self._fits(free) else free
+        if starts:
+            self._started_at = view.now
         return [*preempts, *starts]
 
-    def fits(self, free):
-        del free
-        return True
+    def enter(self, entry, view):
+        self.waiting.add(entry)
+        return self.fill(view)
 
-    def fits_once_demoted(self, place, later, free):
-        del place, later, free
-        return True
+    def fill_freed(self, place, view):
+        del place
+        return self.fill(view)
+
+    def demote_unnoticed(self, place, rank, free):
+        del rank
+        if self.waiting.lowest() > (place.key | 1) + 2:  # nobody whom it concerns: no fill comes
+            self.settled = -1 if self._fits(free) else free
+        return False
 
 
 def story(workload, fill, *, promote, costs, stops):
