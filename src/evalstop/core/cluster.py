@@ -18,11 +18,9 @@ GPU is ever in two allocations. `check` verifies that the sum is conserved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NoReturn, assert_never
+from typing import TYPE_CHECKING, NoReturn, assert_never
 
-from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from evalstop.core.actions import (
@@ -52,8 +50,12 @@ from evalstop.core.events import (
     TimerFired,
 )
 from evalstop.core.job import JobView, Outcome, Phase
+from evalstop.core.live_view import LiveView, Pool
 
-__all__ = ["ClusterState", "LiveView", "Pool"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ClusterState"]
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _ENDED = Phase.ENDED
@@ -64,7 +66,6 @@ _STARTING = Phase.STARTING
 _WAITING = Phase.WAITING
 
 NOT_RUNNING = float("nan")
-
 _NO_LABELS = MappingProxyType[str, str]({})
 
 MAY_START = frozenset({_STARTING, _WAITING, _RELEASING})
@@ -72,24 +73,6 @@ MAY_START = frozenset({_STARTING, _WAITING, _RELEASING})
 
 MAY_BE_PREEMPTED = frozenset({_PREEMPTING, _RUNNING, _RELEASING, _STARTING})
 MAY_BE_STOPPED = frozenset({_WAITING, _STARTING, _RUNNING})
-
-
-class Pool(Struct, frozen=True, weakref=False):
-    """GPUs of one node type; frozen for all but the `ClusterState` that owns it."""
-
-    name: str
-    total: int
-    free: int
-
-
-class LiveView(Struct, frozen=True, weakref=False):
-    """The `evalstop.core.policy.ClusterView` of a `ClusterState`."""
-
-    now: float
-    total_gpus: int
-    free_gpus: int
-    jobs: Mapping[str, JobView]
-    pools: Mapping[str, Pool]
 
 
 class ClusterState:
@@ -125,9 +108,10 @@ class ClusterState:
                 from the phase the job is in.
         """
         time, view = event.time, self.view
-        if time < view.now:
-            self._refuse(event, f"time went back from {view.now!r}")
-        force_setattr(view, "now", time)
+        if time != view.now:
+            if time < view.now:
+                self._refuse(event, f"time went back from {view.now!r}")
+            force_setattr(view, "now", time)
         # By type, not by match: see evalstop.core.events. The most frequent come first.
         if type(event) is EvalReported:
             job = self._jobs.get(event.job)
@@ -202,32 +186,49 @@ class ClusterState:
         )
 
     def _start(self, event: JobStarted) -> None:
+        job, gpus = self._jobs.get(event.job), event.gpus
+        if job is None or job.phase is not _STARTING or job.held_gpus != gpus:
+            self._start_otherwise(event)
+            return
+        force_setattr(job, "phase", _RUNNING)
+        self._begin(job, event)
+
+    def _start_otherwise(self, event: JobStarted) -> None:
+        """Start a job that was promised other GPUs, or none."""
         job = self._known(event, event.job, MAY_START)
-        phase = job.phase
-        if phase is _WAITING:
+        if job.phase is _WAITING:
             self._hold(job, event.gpus, event.pool)
         elif job.held_gpus != event.gpus:
             self._hold(job, event.gpus - job.held_gpus, self._pool_of.get(job.id, ""))
-        if phase is not _RELEASING:
+        if job.phase is not _RELEASING:
             force_setattr(job, "phase", _RUNNING)
-        force_setattr(job, "attempt", job.attempt + 1)
+        self._begin(job, event)
+
+    @staticmethod
+    def _begin(job: JobView, event: JobStarted) -> None:
+        attempt, rate = job.attempt, event.rate
+        force_setattr(job, "attempt", attempt + 1)
         force_setattr(job, "started_at", event.time)
-        self._set_rate(job, event)
-        if job.first_started_at != job.first_started_at:
+        if rate is None:
+            rate = event.gpus / job.gpus
+        if rate != job.rate:
+            force_setattr(job, "rate", rate)
+        if not attempt:
             force_setattr(job, "first_started_at", event.time)
 
     def _end(self, event: JobEnded) -> None:
         name = event.job
         job = self._known(event, name, None)
+        del self._jobs[name]
         self._release(job)
         force_setattr(job, "phase", _ENDED)
-        del self._jobs[name]
-        self._pool_of.pop(name, None)
+        if self._pool_of:
+            self._pool_of.pop(name, None)
         self.ended[name] = event.outcome
 
     def _resize(self, event: JobResized) -> None:
         job = self._known(event, event.job, None)
-        self._settle(job, event.time)
+        self._settle(job)
         if event.service_s is not None:
             force_setattr(job, "service_s", event.service_s)
         promised = self._resizing.pop(job.id, job.held_gpus)
@@ -235,13 +236,8 @@ class ClusterState:
         # before it is a fact.
         self._hold(job, event.gpus - max(promised, job.held_gpus), self._pool_of.get(job.id, ""))
         force_setattr(job, "held_gpus", event.gpus)
-        self._set_rate(job, event)
-
-    @staticmethod
-    def _set_rate(job: JobView, event: JobStarted | JobResized) -> None:
-        rate = event.gpus / job.gpus if event.rate is None else event.rate
-        if rate != job.rate:
-            force_setattr(job, "rate", rate)
+        whole = event.gpus / job.gpus
+        force_setattr(job, "rate", whole if event.rate is None else event.rate)
 
     def _hear_loss(self, event: LossReported) -> None:
         job = self._jobs.get(event.job)
@@ -255,9 +251,7 @@ class ClusterState:
             force_setattr(job, "efficiency", event.efficiency)
 
     def _change_capacity(self, event: CapacityChanged) -> None:
-        pool = self._pools.get(event.pool)
-        if pool is None:
-            pool = self._pools[event.pool] = Pool(event.pool, 0, 0)
+        pool = self._pools.setdefault(event.pool, Pool(event.pool, 0, 0))
         grown = event.gpus - pool.total
         force_setattr(pool, "total", event.gpus)
         force_setattr(self.view, "total_gpus", self.view.total_gpus + grown)
@@ -271,12 +265,13 @@ class ClusterState:
         Raises:
             IllegalActionError: if the action is impossible in the picture as it stands.
         """
+        if type(action) is Start:
+            self._promise_start(action)
+            return
         if type(action) is WakeAt:
             return
         job = self._jobs.get(action.job)
-        if type(action) is Start:
-            self._promise_start(action, job)
-        elif type(action) is Preempt:
+        if type(action) is Preempt:
             if job is None or job.phase is not _RUNNING:
                 self._deny(action, job, "only a running job can be preempted")
             force_setattr(job, "phase", _PREEMPTING)
@@ -292,18 +287,22 @@ class ClusterState:
         else:
             assert_never(action)
 
-    def _promise_start(self, action: Start, job: JobView | None) -> None:
+    def _promise_start(self, action: Start) -> None:
+        name, gpus, where = action.job, action.gpus, action.pool
+        job = self._jobs.get(name)
         if job is None or job.phase is not _WAITING:
             self._deny(action, job, "only a waiting job can start")
-        gpus = action.gpus
         if gpus != job.gpus or job.min_gpus is not None or job.max_gpus is not None:
             self._require_allowed(action, job)
-        pool = self._pools.get(action.pool)
+        pool, view = self._pools.get(where), self.view
         if pool is None or gpus > pool.free:
-            free = 0 if pool is None else pool.free
-            self._deny(action, job, f"{free} GPUs are free in pool {action.pool!r}")
-        self._hold(job, gpus, action.pool)
+            self._deny(action, job, f"{pool.free if pool else 0} GPUs are free in pool {where!r}")
+        force_setattr(job, "held_gpus", gpus)  # from here on what `_hold` does, in place
         force_setattr(job, "phase", _STARTING)
+        if where:
+            self._pool_of[name] = where
+        force_setattr(pool, "free", pool.free - gpus)
+        force_setattr(view, "free_gpus", view.free_gpus - gpus)
 
     def _require_allowed(self, action: Start | Resize, job: JobView) -> None:
         """Deny a number of GPUs that the job does not run on."""
@@ -332,22 +331,27 @@ class ClusterState:
         self._move_free(pool, -gpus)
 
     def _release(self, job: JobView) -> None:
-        self._settle(job, NOT_RUNNING)
-        held = job.held_gpus
-        if self._resizing:
-            held = max(held, self._resizing.pop(job.id, 0))
+        started, held, view = job.started_at, job.held_gpus, self.view
+        if started == started:  # noqa: PLR0124 -- NaN test
+            ran = view.now - started  # from here on what `_settle` does, in place
+            force_setattr(job, "service_s", job.service_s + ran * job.rate)
+            force_setattr(job, "gpu_seconds", job.gpu_seconds + ran * held)
+            force_setattr(job, "started_at", NOT_RUNNING)
         if held:
             force_setattr(job, "held_gpus", 0)
-            self._move_free(self._pool_of.get(job.id, ""), held)
+            held = max(held, self._resizing.pop(job.id, 0)) if self._resizing else held
+            pool = self._pools[self._pool_of.get(job.id, "")]
+            force_setattr(pool, "free", pool.free + held)
+            force_setattr(view, "free_gpus", view.free_gpus + held)
 
-    def _settle(self, job: JobView, started_at: float) -> None:
-        """Move the service of the current start into the sums; it goes on from ``started_at``."""
-        started = job.started_at
+    def _settle(self, job: JobView) -> None:
+        """Move the service of the current start into the sums; it goes on from now."""
+        started, now = job.started_at, self.view.now
         if started == started:  # noqa: PLR0124 -- NaN test
-            ran = self.view.now - started
+            ran = now - started
             force_setattr(job, "service_s", job.service_s + ran * job.rate)
             force_setattr(job, "gpu_seconds", job.gpu_seconds + ran * job.held_gpus)
-            force_setattr(job, "started_at", started_at)
+            force_setattr(job, "started_at", now)
 
     def _move_free(self, name: str, gpus: int) -> None:
         if gpus:
