@@ -63,18 +63,20 @@ class Agenda:
 
     def set_out(self, run: Run) -> None:
         """Give a job that begins to train, or goes on, its entry."""
-        if self._foresees and run.quiet <= run.cursor < run.evals:
+        if run.quiet <= run.cursor < run.evals and self._foresees:
             quiet = self._kernel.foresee(run.id, run.ahead, run.cursor)
             # Where nothing is, nobody is asked again before the job sets out again.
             run.quiet = min(run.evals, quiet) if quiet > run.cursor else -1
-        self._enter(run)
+        run.ticket = ticket = next(self._tickets)
+        heappush(self.heap, (run.next_due(), run.index, ticket, run))
 
     def forget_foreseen(self, run: Run) -> None:
         """Trust no longer in what was foreseen of a job: it is about to be told of otherwise."""
         self.catch_up(run)
         run.quiet = run.cursor
         if run.ticket and run.due > run.cursor:
-            self._enter(run)
+            run.ticket = ticket = next(self._tickets)
+            heappush(self.heap, (run.next_due(), run.index, ticket, run))
 
     def catch_up(self, run: Run) -> None:
         """Tell the quiet evaluations of a job that come before now in the order of things."""
@@ -88,7 +90,3 @@ class Agenda:
         last_at = run.time_of(stop - 1)
         self._kernel.hear_quiet(run.id, run.ahead, run.cursor, stop, last_at=last_at)
         run.cursor = stop
-
-    def _enter(self, run: Run) -> None:
-        run.ticket = ticket = next(self._tickets)
-        heappush(self.heap, (run.next_due(), run.index, ticket, run))

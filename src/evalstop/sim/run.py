@@ -116,10 +116,13 @@ class Run:
 
     def begin(self, now: float) -> None:
         """Train from here on."""
+        job = self.job
         self.stage = _RUNNING
         if not self.started_before:
             self.started_before = True
-            self.ahead = _ahead_of(self.job)
+            self.ahead = Ahead(
+                steps=job.eval_steps, scores=job.scores, stderrs=job.stderrs, proxies=job.proxies
+            )
         self._go(now, self.held_gpus)
 
     def time_of(self, index: int) -> float:
@@ -138,11 +141,16 @@ class Run:
         in which the job set out is waited for too: things that happened before the job did may
         come after it in the order of equal times.
         """
-        offsets, cursor, begun_at = self.job.eval_offsets, self.cursor, self.begun_at
+        cursor, evals, begun_at = self.cursor, self.evals, self.begun_at
+        if cursor >= evals:
+            self.due = cursor
+            at = self.origin + self.pace * self.last_s
+            return at if at >= begun_at else begun_at  # noqa: FURB136 -- as in time_of
+        offsets = self.job.eval_offsets
         if cursor < self.quiet and self.origin + self.pace * offsets[cursor] > begun_at:
             cursor = self.quiet
         self.due = cursor
-        at = self.origin + self.pace * (offsets[cursor] if cursor < self.evals else self.last_s)
+        at = self.origin + self.pace * (offsets[cursor] if cursor < evals else self.last_s)
         # As in time_of, in place.
         return at if at >= begun_at else begun_at  # noqa: FURB136 -- as there
 
@@ -246,8 +254,3 @@ class Run:
     def _settle(self, now: float) -> None:
         self.service_s += (now - self.begun_at) * self.rate
         self.begun_at = now
-
-
-def _ahead_of(job: SimJob) -> Ahead:
-    """Return what a job will report of its evaluations."""
-    return Ahead(steps=job.eval_steps, scores=job.scores, stderrs=job.stderrs, proxies=job.proxies)

@@ -141,11 +141,11 @@ class Simulator:
         agenda, facts = self._agenda, self._facts
         heap = agenda.heap
         while True:
-            if facts:
+            while facts:
                 self._happen(facts.popleft())
-            elif arrival is None and not self._runs:
+            if arrival is None and not self._runs:
                 return self.log
-            elif heap and heap[0][0] <= arrives_s:
+            if heap and heap[0][0] <= arrives_s:
                 self._let_happen(arrives_s)
             elif arrival is not None:
                 agenda.now, agenda.place = arrives_s, BEHIND
@@ -207,16 +207,20 @@ class Simulator:
     # ---- what happens --------------------------------------------------------------------
 
     def _submit(self, index: int, job: SimJob) -> None:
-        self._runs[job.spec.id] = Run(index, job)
+        spec, time = job.spec, job.submit_s
+        self._runs[spec.id] = Run(index, job)
         self.log.submits += 1
-        self._tell(JobSubmitted(time=job.submit_s, job=job.spec))
+        self._idle_timers = 0
+        actions = self._ask(JobSubmitted(time=time, job=spec))
+        if actions:
+            self._carry_out(time, actions)
 
     def _report(self, event: EvalReported) -> Sequence[Action]:
         """Report the loss, and the evaluation now, later, twice or never; see to what follows."""
         time, run = event.time, self._runs[event.job]
         job, index = run.job, run.cursor - 1
         if self._losses and job.losses is not None:
-            self._tell(run.loss(time, event.point.step, job.losses[index]))
+            self._happen(run.loss(time, event.point.step, job.losses[index]))
         for delay in (0.0,) if job.deliveries is None else job.deliveries[index]:
             arrives = time + delay
             self._at(time, arrives, replace(event, time=arrives))
@@ -228,7 +232,12 @@ class Simulator:
         job = run.job
         failed = job.fails_at_s is not None and job.fails_at_s < job.duration_s
         run.finish(time, _FAILED if failed else _COMPLETED)
-        self._end_at(time, time + self._costs.release_s, run)
+        release_s = self._costs.release_s
+        event = JobEnded(time=time + release_s, job=run.id, outcome=run.outcome)
+        if release_s:
+            self._at(time, event.time, event)
+        else:
+            self._happen(event)
 
     def _happen(self, event: Event) -> None:  # noqa: C901 -- one arm for each fact
         """Let a scheduled fact come true, then tell the kernel."""
@@ -274,17 +283,12 @@ class Simulator:
             self._observer(event, actions)
         return actions
 
-    def _tell(self, event: Event) -> None:
-        """Tell the kernel of what `_happen` need not see to."""
-        self._idle_timers = 0
-        actions = self._ask(event)
-        if actions:
-            self._carry_out(event.time, actions)
-
     def _watch_for_standstill(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if type(action) is not WakeAt:
+                self._idle_timers = 0
+                return
         self._idle_timers += 1
-        if any(not isinstance(action, WakeAt) for action in actions):
-            self._idle_timers = 0
         if self._idle_timers > _TIMERS_WITHOUT_PROGRESS:
             msg = (
                 f"the policy set {self._idle_timers} timers in a row and did nothing else, with "
@@ -322,14 +326,18 @@ class Simulator:
                 assert_never(action)
 
     def _start(self, now: float, action: Start) -> None:
-        run, costs, pool = self._runs[action.job], self._costs, action.pool
-        time = now + (costs.restart_s if run.started_before else costs.start_s)
+        name, gpus, pool, costs = action.job, action.gpus, action.pool, self._costs
+        run = self._runs[name]
         speed = self._speeds.get(pool, 1.0)
-        run.hold(now, action.gpus, speed)
-        plain = run.job.noise_scale is None and speed == 1.0
-        rate = None if plain else run.job.rate(action.gpus) * speed
-        event = JobStarted(time=time, job=action.job, gpus=action.gpus, pool=pool, rate=rate)
-        self._at(now, time, event)
+        run.hold(now, gpus, speed)
+        plain = speed == 1.0 and run.job.noise_scale is None
+        rate = None if plain else run.job.rate(gpus) * speed
+        delay_s = costs.restart_s if run.started_before else costs.start_s
+        event = JobStarted(time=now + delay_s, job=name, gpus=gpus, pool=pool, rate=rate)
+        if delay_s:
+            self._at(now, event.time, event)
+        else:
+            self._facts.append(event)
 
     def _evaluate_again(self, now: float, action: RequestEval) -> None:
         """Evaluate checkpoints once more, if there are further scores: the newest, or these."""
@@ -362,7 +370,8 @@ class Simulator:
 
     def _preempt(self, now: float, action: Preempt) -> None:
         run = self._runs[action.job]
-        self._agenda.catch_up(run)
+        if run.due > run.cursor:
+            self._agenda.catch_up(run)
         if run.stage is not _RUNNING or run.at_its_end(now):
             return  # it ends by itself
         run.pause(now)

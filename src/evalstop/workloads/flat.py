@@ -21,6 +21,7 @@ __all__ = [
     "optional_column",
     "optional_floats",
     "optional_integers",
+    "optional_values",
     "packed",
     "padded",
     "ragged",
@@ -103,6 +104,16 @@ def padded(
 def optional_column(column: NDArray[Any] | None, start: int, stop: int) -> list[Any] | None:
     """Return part of a column as Python objects; None where there is no such column."""
     return None if column is None else column[start:stop].tolist()
+
+
+def optional_values(
+    column: NDArray[Any] | None, start: int, stop: int
+) -> list[float | None] | None:
+    """Return part of a column as Python objects, None for NaN, and where there is no column."""
+    if column is None:
+        return None
+    values: list[float] = column[start:stop].tolist()
+    return [value if value == value else None for value in values]  # noqa: PLR0124 -- NaN test
 
 
 def listed(column: NDArray[Any], start: int, stop: int) -> Sequence[Any]:

@@ -27,6 +27,7 @@ from evalstop.workloads.flat import (
     optional_column,
     optional_floats,
     optional_integers,
+    optional_values,
     packed,
     padded,
     ragged,
@@ -234,10 +235,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         """Yield jobs ``start`` to ``stop - 1``; compact: as `reported` does."""
         bounds = self.bounds[start : stop + 1].tolist()
         first, last = bounds[0], bounds[-1]
-        specs = self._specs(start, stop)
-        fails = optional_column(self.fails_at_s, start, stop)
-        noises = optional_column(self.noise_scale, start, stop)
-        syncs = optional_column(self.sync_share, start, stop)
+        nothing = [None] * (stop - start)
         take = packed if compact else listed
         offsets, steps, scores = (take(getattr(self, name), first, last) for name in _PER_EVAL[:-1])
         true_scores = () if compact else listed(self.true_scores, first, last)
@@ -247,16 +245,23 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
         )
         deliveries = self._deliveries(first, last)
         again = optional_column(self.replicates, first, last)
-        submits = self.submit_s[start:stop].tolist()
-        durations = self.duration_s[start:stop].tolist()
-        hacking = self.hacking[start:stop].tolist()
-        peaks = self.peak_s[start:stop].tolist()
-        for i, spec in enumerate(specs):
-            low, high = bounds[i] - first, bounds[i + 1] - first
+        for spec, low, high, submit_s, duration_s, hacking, peak_s, fails, noise, sync in zip(
+            self._specs(start, stop),
+            [bound - first for bound in bounds[:-1]],
+            [bound - first for bound in bounds[1:]],
+            self.submit_s[start:stop].tolist(),
+            self.duration_s[start:stop].tolist(),
+            self.hacking[start:stop].tolist(),
+            self.peak_s[start:stop].tolist(),
+            optional_values(self.fails_at_s, start, stop) or nothing,
+            optional_values(self.noise_scale, start, stop) or nothing,
+            optional_values(self.sync_share, start, stop) or nothing,
+            strict=True,
+        ):
             yield SimJob(
                 spec=spec,
-                submit_s=submits[i],
-                duration_s=durations[i],
+                submit_s=submit_s,
+                duration_s=duration_s,
                 eval_offsets=offsets[low:high],
                 eval_steps=steps[low:high],
                 scores=scores[low:high],
@@ -266,34 +271,36 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
                 losses=None if training is None else known(training, low, high),
                 deliveries=None if deliveries is None else deliveries[low:high],
                 replicates=None if again is None else again[low:high],
-                hacking=hacking[i],
-                peak_s=peaks[i],
-                fails_at_s=None if fails is None or fails[i] != fails[i] else fails[i],
-                noise_scale=None if noises is None or noises[i] != noises[i] else noises[i],
-                sync_share=0.0 if syncs is None or syncs[i] != syncs[i] else syncs[i],
+                hacking=hacking,
+                peak_s=peak_s,
+                fails_at_s=fails,
+                noise_scale=noise,
+                sync_share=sync or 0.0,
             )
 
     def _specs(self, start: int, stop: int) -> Iterator[JobSpec]:
         """Yield what the tenants submit."""
-        names = range(start, stop) if self.ids is None else self.ids[start:stop]
-        gpus = self.gpus[start:stop].tolist()
-        tenant = self.tenant[start:stop].tolist()
-        job_type = self.job_type[start:stop].tolist()
-        estimates = optional_column(self.estimated_s, start, stop)
-        fewest = optional_column(self.min_gpus, start, stop)
-        most = optional_column(self.max_gpus, start, stop)
-        labels = None if self.labels is None else self.labels[start:stop]
-        for i, name in enumerate(names):
-            estimate = None if estimates is None else estimates[i]
+        nothing = [None] * (stop - start)
+        for name, gpus, tenant, job_type, estimated_s, fewest, most, labels in zip(
+            map(str, range(start, stop)) if self.ids is None else self.ids[start:stop],
+            self.gpus[start:stop].tolist(),
+            [self.tenants[index] for index in self.tenant[start:stop].tolist()],
+            [self.job_types[index] for index in self.job_type[start:stop].tolist()],
+            optional_values(self.estimated_s, start, stop) or nothing,
+            optional_column(self.min_gpus, start, stop) or nothing,
+            optional_column(self.max_gpus, start, stop) or nothing,
+            nothing if self.labels is None else self.labels[start:stop],
+            strict=True,
+        ):
             yield JobSpec(
-                id=str(name),
-                tenant=self.tenants[tenant[i]],
-                job_type=self.job_types[job_type[i]],
-                gpus=gpus[i],
-                min_gpus=None if fewest is None else fewest[i] or None,
-                max_gpus=None if most is None else most[i] or None,
-                estimated_s=None if estimate != estimate else estimate,  # noqa: PLR0124 -- NaN test without a call
-                labels={} if labels is None else labels[i],
+                id=name,
+                tenant=tenant,
+                job_type=job_type,
+                gpus=gpus,
+                min_gpus=fewest or None,
+                max_gpus=most or None,
+                estimated_s=estimated_s,
+                labels={} if labels is None else labels,
             )
 
     def _deliveries(self, first: int, last: int) -> list[list[float]] | None:
