@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ class _Run:
 
 @dataclass
 class FakeBackend:
-    """A backend in memory. ``finish`` ends a job; what it was told is in ``log``.
+    """A backend in memory, for any thread. ``finish`` ends a job; what it was told is in ``log``.
 
     A launch whose command is ``("exit", CODE)`` ends at once; with "stubborn" in front it
     ignores SIGTERM until its grace is over; anything else lasts.
@@ -71,9 +72,14 @@ class FakeBackend:
     log: list[tuple[str, str, str]] = field(default_factory=list)
     stuck: set[str] = field(default_factory=set)
     _runs: dict[str, _Run] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def start(self, order: Order) -> None:
         """Run a job on free GPUs; the same key twice runs once."""
+        with self._lock:
+            self._start(order)
+
+    def _start(self, order: Order) -> None:
         old = self._runs.get(order.job)
         if old is not None and old.order.attempt >= order.attempt:
             return
@@ -92,6 +98,10 @@ class FakeBackend:
 
     def stop(self, order: Order) -> None:
         """End a run; a stubborn one after its grace, a stuck one never."""
+        with self._lock:
+            self._stop(order)
+
+    def _stop(self, order: Order) -> None:
         run = self._runs.get(order.job)
         if run is None or run.state is not RunState.RUNNING:
             return
@@ -111,11 +121,16 @@ class FakeBackend:
 
     def finish(self, job: str, exit_code: int = 0) -> None:
         """Let a job end by itself."""
-        run = self._runs[job]
-        run.state, run.exit_code = RunState.RELEASED, exit_code
+        with self._lock:
+            run = self._runs[job]
+            run.state, run.exit_code = RunState.RELEASED, exit_code
 
     def listing(self) -> Listing:
         """Return the newest run of each job."""
+        with self._lock:
+            return self._listing()
+
+    def _listing(self) -> Listing:
         for job, run in self._runs.items():
             if run.state is RunState.RELEASING and time.monotonic() >= run.kill_at:
                 self.finish(job, _KILLED)
@@ -141,9 +156,10 @@ class FakeBackend:
 
     def forget(self, job: str) -> None:
         """Drop a released job."""
-        run = self._runs.get(job)
-        if run is not None and run.state is RunState.RELEASED:
-            del self._runs[job]
+        with self._lock:
+            run = self._runs.get(job)
+            if run is not None and run.state is RunState.RELEASED:
+                del self._runs[job]
 
     def _held(self, run: _Run) -> tuple[str, ...]:
         return () if run.state is RunState.RELEASED else run.devices
