@@ -29,6 +29,7 @@ from evalstop.detectors.scatter import (
     spread,
 )
 from evalstop.detectors.scatter import START as NO_SCATTER
+from evalstop.detectors.slump import LAST_SLUMP, mixed_with_slump
 from evalstop.detectors.thresholds import FIRST_ALARM, threshold_within
 
 if TYPE_CHECKING:
@@ -355,7 +356,7 @@ def _evidence(state: ScanState, items: int) -> tuple[float, str]:
     scatter = state.scatter
     count = scatter.count
     bank = bank_at(count)
-    rho = correlation(scatter)
+    rho = correlation(scatter, state.reported_sum / state.reported if state.reported else 0.0)
     scores = np.frombuffer(state.window)
     answers = bank.filters.dot(scores - scatter.score)
     if not state.reported and not items:
@@ -365,7 +366,10 @@ def _evidence(state: ScanState, items: int) -> tuple[float, str]:
         answers *= math.sqrt((1.0 - rho) / variance)
         if rho:
             answers /= np.sqrt(bank.swell_one(rho))
-        return bank.mixed_one(bank.tamed(answers, (count - 1) / 2.0)), UNKNOWN_ERROR
+        statistic = bank.mixed_one(bank.tamed(answers, (count - 1) / 2.0))
+        if count <= LAST_SLUMP:
+            statistic = float(mixed_with_slump(np.array([statistic]), scores[np.newaxis])[0])
+        return statistic, UNKNOWN_ERROR
     reported = state.variances
     newest = reported[-_FLOAT.size :]
     if items:

@@ -15,6 +15,7 @@ from evalstop.detectors.scatter import (
     FIRST_CORRELATION,
     FIRST_ESTIMATE,
     FIRST_EXCESS,
+    LARGER,
     LARGEST_CORRELATION,
     LEVELS,
     SLACK,
@@ -22,6 +23,7 @@ from evalstop.detectors.scatter import (
     chance_of_estimate,
     chance_of_turns,
 )
+from evalstop.detectors.slump import LAST_SLUMP, mixed_with_slump
 
 __all__ = ["ROWS", "estimates", "excesses", "statistics"]
 
@@ -74,7 +76,7 @@ def _block(scores: Array, variances: Array | None, noise: Array | None, first: i
     else:
         so_far = np.cumsum(variances, axis=1) / counts
         noise = excesses(scores, so_far)
-    rho = _correlations(scores, so_far)
+    rho = _correlations(scores, so_far, known=variances is not None)
     uneven = None
     if variances is None:
         # As `Bank.tamed`: squares over the degrees of freedom of the estimate.
@@ -93,6 +95,8 @@ def _block(scores: Array, variances: Array | None, noise: Array | None, first: i
         totals = _totals(curves, powers, uneven, first=first, known=variances is not None)
     result = np.log(totals).T
     if variances is None:
+        for count in range(first, min(evals, LAST_SLUMP) + 1):
+            result[:, count - 1] = mixed_with_slump(result[:, count - 1], scores[:, :count])
         result[noise == 0.0] = 0.0
     return result
 
@@ -174,18 +178,25 @@ def excesses(scores: Array, reported: Array) -> Array:
     return factor
 
 
-def _correlations(scores: Array, so_far: Array) -> Array:
+def _correlations(scores: Array, so_far: Array, *, known: bool) -> Array:
     """Return `scatter.correlation` after each evaluation; ``so_far``: variances known by then."""
     counts = np.arange(1, scores.shape[1] + 1)
-    falls = np.diff(scores, axis=1)[:, FIRST_CORRELATED - 2 :]
-    hops = (scores[:, 2:] - scores[:, :-2])[:, FIRST_CORRELATED - 3 :]
-    late = slice(FIRST_CORRELATED - 1, None)
-    cut = CUT * so_far[:, late]
-    near = np.cumsum(np.minimum(falls * falls, cut), axis=1)
-    far = np.cumsum(np.minimum(hops * hops, cut), axis=1)
-    found = np.zeros_like(scores)
-    ratio = np.divide(far, near, out=np.zeros_like(far), where=near > 0.0)
-    found[:, late] = ratio - 1.0 - SLACK / np.sqrt(counts[late])
-    np.clip(found, 0.0, LARGEST_CORRELATION, out=found)
-    found[:, : FIRST_CORRELATION - 1] = 0.0
-    return found
+    late = slice(FIRST_CORRELATION - 1, None)
+    cut = CUT * so_far[:, 1:]
+    steps = np.minimum(np.diff(scores, axis=1) ** 2, cut)
+    hops = np.minimum((scores[:, 2:] - scores[:, :-2]) ** 2, cut[:, 1:])
+    # As differences, that is from the second score on, and the third.
+    begin = FIRST_CORRELATION - FIRST_CORRELATED
+    near = np.cumsum(steps[:, FIRST_CORRELATED - 2 :], axis=1)[:, begin:]
+    far = np.cumsum(hops[:, FIRST_CORRELATED - 3 :], axis=1)[:, begin:]
+    found = np.divide(far, near, out=np.ones_like(far), where=near > 0.0) - 1.0
+    root = np.sqrt(counts[late])
+    if known:
+        total = np.cumsum(steps, axis=1)[:, FIRST_CORRELATION - 2 :]
+        by_steps = 1.0 - total / (2.0 * so_far[:, late] * (counts[late] - 1))
+        np.copyto(found, (found + by_steps) / 2.0, where=by_steps >= -LARGER / root)
+    found -= SLACK / root
+    found[near == 0.0] = 0.0
+    result = np.zeros_like(scores)
+    np.clip(found, 0.0, LARGEST_CORRELATION, out=result[:, late])
+    return result

@@ -9,13 +9,16 @@ Running sums, none of which a rise, a cliff or one sharp peak can drive up for l
   A curve that rises and then falls turns once, whatever its size; noise turns all the time;
 * **near** and **far**: sums of d_t^2 and (x_t - x_(t-2))^2, each square cut at 18 variances (three
   deviations of a difference). Their ratio is 1 + rho for noise of autocorrelation rho.
+* **steps**: sum of all d_t^2, cut likewise: 2 (1 - rho) variances each.
 
 ``estimated`` is the smaller of the first two where no error is reported: signal only enlarges
 either, a slope the first and a bend the second. ``excess`` answers how much larger than reported
 the error must be, where both the turns, which signal cannot enlarge, and the estimate, which
 tells errors apart better, exceed what chance does: an honest error is doubted in one curve of five.
-``correlation`` reads rho off the fourth pair, once there are 12 scores; a rise reads as a positive
-one, again on the safe side.
+``correlation`` reads rho off the fourth pair, once there are 12 scores; a rise or a fall reads as a
+positive one, on the safe side. Where the error is known the steps tell it too, and trends the other
+way round: the mean of the two counts, and half of what a decline adds to the first is gone. If
+steps are larger than the error allows it is the error that is doubtful, and the first counts alone.
 
 Reference:
     Barndorff-Nielsen, Shephard, "Power and bipower variation with stochastic volatility and
@@ -35,6 +38,7 @@ __all__ = [
     "FIRST_CORRELATION",
     "FIRST_ESTIMATE",
     "FIRST_EXCESS",
+    "LARGER",
     "LARGEST_CORRELATION",
     "LEVELS",
     "SLACK",
@@ -82,6 +86,10 @@ CUT = 18.0
 SLACK = 0.4
 """Subtracted from rho, over sqrt(n): a quarter of its standard deviation (1.45 / sqrt(n))."""
 
+LARGER = 1.0
+"""Over sqrt(n): how far mean steps may exceed 2 variances, in shares of them, by chance: 0.6 of
+their standard deviation (1.7 / sqrt(n))."""
+
 LARGEST_CORRELATION = 0.5
 
 
@@ -103,6 +111,7 @@ class Scatter(Struct, frozen=True, gc=False):
     sharpest: float = 0.0
     near: float = 0.0
     far: float = 0.0
+    steps: float = 0.0
 
 
 START = Scatter()
@@ -114,15 +123,18 @@ def spread(scatter: Scatter, score: float, variance: float) -> Scatter:
     Args:
         scatter: the sums so far.
         score: the next score.
-        variance: of one evaluation as known so far, 0.0 if it is not: only cuts ``near``, ``far``.
+        variance: of one evaluation as known so far, 0.0 if it is not: only cuts ``near``, ``far``
+            and ``steps``.
     """
     count = scatter.count + 1
     if count == 1:
         return Scatter(1, score)
     before = scatter.fall
     fall = score - scatter.score
+    cut = CUT * variance
+    step = min(fall * fall, cut)
     if count == 2:  # noqa: PLR2004 -- two scores make the first difference
-        return Scatter(2, score, fall)
+        return Scatter(2, score, fall, steps=step)
     size, size_before = abs(fall), abs(before)
     bend = abs(fall - before)
     turns, sharpest = scatter.turns, scatter.sharpest
@@ -133,9 +145,8 @@ def spread(scatter: Scatter, score: float, variance: float) -> Scatter:
         sharpest = max(sharpest, turn)
     near, far = scatter.near, scatter.far
     if count >= FIRST_CORRELATED:
-        cut = CUT * variance
         hop = fall + before
-        near += min(size * size, cut)
+        near += step
         far += min(hop * hop, cut)
     return Scatter(
         count,
@@ -149,6 +160,7 @@ def spread(scatter: Scatter, score: float, variance: float) -> Scatter:
         sharpest,
         near,
         far,
+        scatter.steps + step,
     )
 
 
@@ -195,10 +207,20 @@ def excess(scatter: Scatter, variance: float) -> float:
     return max(1.0, factor)
 
 
-def correlation(scatter: Scatter) -> float:
-    """Return the autocorrelation of the noise to reckon with, 0.0 to 0.5."""
+def correlation(scatter: Scatter, variance: float = 0.0) -> float:
+    """Return the autocorrelation of the noise to reckon with, 0.0 to 0.5.
+
+    Args:
+        scatter: the sums.
+        variance: mean of the reported squared errors, 0.0 if none was.
+    """
     count = scatter.count
     if count < FIRST_CORRELATION or scatter.near == 0.0:
         return 0.0
-    found = scatter.far / scatter.near - 1.0 - SLACK / math.sqrt(count)
-    return min(max(found, 0.0), LARGEST_CORRELATION)
+    root = math.sqrt(count)
+    found = scatter.far / scatter.near - 1.0
+    if variance:
+        by_steps = 1.0 - scatter.steps / (2.0 * variance * (count - 1))
+        if by_steps >= -LARGER / root:
+            found = (found + by_steps) / 2.0
+    return min(max(found - SLACK / root, 0.0), LARGEST_CORRELATION)
