@@ -16,7 +16,8 @@ __all__ = ["Poller"]
 _log = logging.getLogger(__name__)
 
 _SHARE = 9.0
-"""The pause after a look is at least so many times as long as the look: it takes a core."""
+"""The pause after a look is so many times as long as the look, for it takes a core; within bounds:
+a look that took long since the machine or the backend stood still costs nobody a minute more."""
 
 _SHORTEST_PAUSE_S = 0.02
 _ANSWER_S = 30.0
@@ -68,10 +69,20 @@ class Poller:
             else:
                 self.looked_at = time.monotonic()
                 self.problem, failures = "", 0
-                pause = max(self._every_s, _SHARE * (self.looked_at - began))
+                pause = after_look(self.looked_at - began, every_s=self._every_s)
             self._ended.wait(_SHORTEST_PAUSE_S)
             self._wake.wait(pause)
             self._wake.clear()
+
+
+def after_look(took_s: float, *, every_s: float) -> float:
+    """Return the seconds to pause after a look that took so long.
+
+    Example:
+        >>> after_look(0.01, every_s=2.0), after_look(0.5, every_s=2.0), after_look(7.0, every_s=2.0)
+        (2.0, 4.5, 10.0)
+    """
+    return max(every_s, min(_LONGEST_PAUSE_S, _SHARE * took_s))
 
 
 def again_after(failures: int, *, every_s: float) -> float:

@@ -13,7 +13,8 @@ from evalstop.service.requests import EvalIn, Submission
 
 
 @pytest.fixture
-def guarded(tmp_path):
+def guarded(tmp_path, monkeypatch):
+    monkeypatch.setattr("evalstop.service.platform.LISTED_S", 120.0)  # no job is unknown after it
     settings = Settings(
         cluster=ClusterSettings(
             backend=BackendName.COMMAND,
