@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from evalstop.core.collapse import FAR, FEWEST_OF_A_RANGE
 from evalstop.detectors.scan import vagueness
-from evalstop.detectors.scan_batch import estimates, excesses
 from evalstop.detectors.scatter import FIRST_ESTIMATE
+from evalstop.detectors.scatter_batch import estimates, excesses, running_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,9 @@ def falls(curves: Curves, ranges: float) -> Falls:
     """
     runs, evals = curves.scores.shape
     scores = np.ascontiguousarray(curves.scores.T)
-    is_far = _rule_of(curves)
+    is_far = _rule_of(
+        scores, None if curves.variances is None else np.ascontiguousarray(curves.variances.T)
+    )
     first = scores[0]
     lowest, highest = first.copy(), first.copy()
     far = np.zeros(runs, dtype=np.int64)
@@ -146,13 +148,16 @@ def falls(curves: Curves, ranges: float) -> Falls:
     return Falls(waiting=waiting.T.copy(), sure=sure.T.copy(), broken=broken)
 
 
-def _rule_of(curves: Curves) -> Callable[[int, Array, Array], Flags]:
-    """Return which falls are far: of evaluation, fall and ``ranges`` ranges of those before it."""
-    if curves.variances is not None:
-        variances = np.ascontiguousarray(curves.variances.T)
-        counts = np.arange(1, len(variances) + 1)
-        means = np.cumsum(curves.variances, axis=1) / counts
-        doubts = np.ascontiguousarray(excesses(curves.scores, means).T)
+def _rule_of(scores: Array, variances: Array | None) -> Callable[[int, Array, Array], Flags]:
+    """Return which falls are far: of evaluation, fall and ``ranges`` ranges of those before it.
+
+    Args:
+        scores: (evals, runs).
+        variances: their squared errors, None if unknown.
+    """
+    if variances is not None:
+        counts = np.arange(1, len(variances) + 1)[:, None]
+        doubts = excesses(scores, running_sums(variances.copy()) / counts)
 
         def by_error(index: int, fall: Array, reach: Array) -> Flags:
             del reach
@@ -161,7 +166,7 @@ def _rule_of(curves: Curves) -> Callable[[int, Array, Array], Flags]:
             return far
 
         return by_error
-    noise = np.ascontiguousarray(estimates(curves.scores).T)
+    noise = estimates(scores)
 
     def by_scatter(index: int, fall: Array, reach: Array) -> Flags:
         far: Flags = np.zeros(fall.shape, dtype=bool)

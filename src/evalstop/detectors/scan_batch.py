@@ -9,23 +9,11 @@ from numpy.typing import NDArray
 
 from evalstop.detectors.bands import bands_at
 from evalstop.detectors.bank import MOST, REACH
-from evalstop.detectors.scatter import (
-    CUT,
-    FIRST_CORRELATED,
-    FIRST_CORRELATION,
-    FIRST_ESTIMATE,
-    FIRST_EXCESS,
-    LARGER,
-    LARGEST_CORRELATION,
-    LEVELS,
-    SLACK,
-    SLOPES,
-    chance_of_estimate,
-    chance_of_turns,
-)
+from evalstop.detectors.scatter import FIRST_ESTIMATE
+from evalstop.detectors.scatter_batch import correlations, estimates, excesses, running_sums
 from evalstop.detectors.slump import LAST_SLUMP, mixed_with_slump
 
-__all__ = ["ROWS", "estimates", "excesses", "statistics"]
+__all__ = ["ROWS", "by_eval", "statistics"]
 
 Array = NDArray[np.float64]
 
@@ -36,13 +24,7 @@ _LARGE = math.exp(570.0)
 """Average evidence below which no filter's can be as large: the least weight is e^-23."""
 
 
-def statistics(
-    scores: Array,
-    variances: Array | None = None,
-    *,
-    noise: Array | None = None,
-    first: int = 3,
-) -> Array:
+def statistics(scores: Array, variances: Array | None = None, *, first: int = 3) -> Array:
     """Return the statistic of `Scan` after each evaluation of each curve, (runs, evals).
 
     Of curves, that is, which never lie far below their start (`evalstop.core.collapse`): of others
@@ -52,53 +34,61 @@ def statistics(
         scores: finite scores, higher is better, (runs, evals).
         variances: squared reported errors, all > 0, (runs, evals); None if unknown, in which case
             the error is estimated from the curve.
-        noise: what `estimates` says of the scores, if it has been asked.
         first: evaluations before which the statistic is left at 0.
     """
-    blocks = [
-        _block(scores[start : start + ROWS], _rows(variances, start), _rows(noise, start), first)
-        for start in range(0, scores.shape[0], ROWS)
-    ]
-    return np.concatenate(blocks) if blocks else np.zeros_like(scores)
+    found = np.zeros_like(scores)
+    for start in range(0, scores.shape[0], ROWS):
+        rows = slice(start, start + ROWS)
+        errors = None if variances is None else np.ascontiguousarray(variances[rows].T)
+        found[rows] = by_eval(np.ascontiguousarray(scores[rows].T), errors, first=first).T
+    return found
 
 
-def _rows(table: Array | None, start: int) -> Array | None:
-    return None if table is None else table[start : start + ROWS]
+def by_eval(
+    curves: Array, variances: Array | None, *, noise: Array | None = None, first: int = 3
+) -> Array:
+    """Return `statistics` of a block of curves, best of `ROWS` of them; arrays are (evals, runs).
 
-
-def _block(scores: Array, variances: Array | None, noise: Array | None, first: int) -> Array:
-    runs, evals = scores.shape
-    counts = np.arange(1, evals + 1)
-    if variances is None:
-        noise = estimates(scores) if noise is None else noise
-        so_far = np.concatenate([np.zeros((runs, 1)), noise[:, :-1]], axis=1)
-        first = max(first, FIRST_ESTIMATE)
-    else:
-        so_far = np.cumsum(variances, axis=1) / counts
-        noise = excesses(scores, so_far)
-    rho = _correlations(scores, so_far, known=variances is not None)
+    Args:
+        curves: the scores.
+        variances: as `statistics` takes them.
+        noise: the estimates where there are no variances, if they have been asked for.
+        first: as `statistics` takes it.
+    """
+    counts = np.arange(1, len(curves) + 1)[:, None]
     uneven = None
     if variances is None:
+        noise = estimates(curves) if noise is None else noise
+        so_far = np.zeros_like(curves)
+        so_far[1:] = noise[:-1]
+        rho = correlations(curves, so_far, known=False)
         # As `Bank.tamed`: squares over the degrees of freedom of the estimate.
-        unit = np.where(noise > 0.0, noise, 1.0) / (1.0 - rho) * (counts - 1) / 2.0
-    elif (variances == variances[:, :1]).all():
-        unit = variances * noise
+        unit = np.where(noise > 0.0, noise, 1.0) / (1.0 - rho)
+        unit *= (counts - 1) / 2.0
+        first = max(first, FIRST_ESTIMATE)
     else:
-        unit, uneven = noise, np.ascontiguousarray(variances.T)
-    powers = np.empty((evals, 4, runs))
-    powers[:, 0] = unit.T
+        steady = bool((variances == variances[:1]).all())
+        so_far = variances if steady else running_sums(variances.copy()) / counts
+        rho = correlations(curves, so_far, known=True)
+        unit = excesses(curves, so_far)
+        if steady:
+            unit *= variances
+        else:
+            uneven = variances
+    powers = np.empty((len(curves), 4, curves.shape[1]))
+    powers[:, 0] = unit
     for power in (1, 2, 3):
-        np.multiply(powers[:, power - 1], rho.T, out=powers[:, power])
+        np.multiply(powers[:, power - 1], rho, out=powers[:, power])
     # Filters add up to nothing, so any level will do that keeps the sums exact.
-    curves = np.ascontiguousarray((scores - scores[:, :1]).T)
+    level = curves - curves[:1]
     with np.errstate(over="ignore"):  # made good where it happens
-        totals = _totals(curves, powers, uneven, first=first, known=variances is not None)
-    result = np.log(totals).T
-    if variances is None:
-        for count in range(first, min(evals, LAST_SLUMP) + 1):
-            result[:, count - 1] = mixed_with_slump(result[:, count - 1], scores[:, :count])
-        result[noise == 0.0] = 0.0
-    return result
+        totals = _totals(level, powers, uneven, first=first, known=variances is not None)
+    found: Array = np.log(totals, out=totals)
+    if noise is not None:
+        for count in range(first, min(len(curves), LAST_SLUMP) + 1):
+            found[count - 1] = mixed_with_slump(found[count - 1], curves[:count].T)
+        found[noise == 0.0] = 0.0
+    return found
 
 
 def _totals(
@@ -140,63 +130,6 @@ def _totals(
                 np.minimum(evidence, most, out=evidence)
             np.exp(evidence, out=evidence)
             np.matmul(bands.weights, evidence, out=total)
-            if total.max() < _LARGE:
+            if total.max(initial=0.0) < _LARGE:
                 break
     return totals
-
-
-def estimates(scores: Array) -> Array:
-    """Return `scatter.estimated` after each evaluation, 0.0 where it says nothing."""
-    counts = np.arange(1, scores.shape[1] + 1)
-    falls = np.abs(np.diff(scores, axis=1))
-    bends = np.abs(np.diff(scores, n=2, axis=1))
-    levels = np.zeros_like(scores)
-    slopes = np.zeros_like(scores)
-    np.cumsum(falls[:, 1:] * falls[:, :-1], axis=1, out=levels[:, 2:])
-    np.cumsum(bends[:, 2:] * bends[:, :-2], axis=1, out=slopes[:, 4:])
-    levels /= np.maximum(counts - 2, 1) * LEVELS
-    slopes /= np.maximum(counts - 4, 1) * SLOPES
-    return np.minimum(levels, slopes)
-
-
-def excesses(scores: Array, reported: Array) -> Array:
-    """Return `scatter.excess` after each evaluation; ``reported``: mean variance so far."""
-    counts = np.arange(1, scores.shape[1] + 1)
-    falls = np.diff(scores, axis=1)
-    sizes = np.abs(falls)
-    smaller = np.minimum(sizes[:, 1:], sizes[:, :-1])
-    turns = np.where(falls[:, 1:] * falls[:, :-1] < 0.0, smaller * smaller, 0.0)
-    factor = np.ones_like(scores)
-    late = slice(FIRST_EXCESS - 1, None)
-    trimmed = np.cumsum(turns, axis=1) - np.maximum.accumulate(turns, axis=1)
-    turned = trimmed[:, FIRST_EXCESS - 3 :] / (counts[late] - 2)
-    turned /= [chance_of_turns(count) for count in counts[late]]
-    found = estimates(scores)[:, late] / [chance_of_estimate(count) for count in counts[late]]
-    np.minimum(found, turned, out=found)
-    found /= reported[:, late]
-    np.maximum(1.0, found, out=factor[:, late])
-    return factor
-
-
-def _correlations(scores: Array, so_far: Array, *, known: bool) -> Array:
-    """Return `scatter.correlation` after each evaluation; ``so_far``: variances known by then."""
-    counts = np.arange(1, scores.shape[1] + 1)
-    late = slice(FIRST_CORRELATION - 1, None)
-    cut = CUT * so_far[:, 1:]
-    steps = np.minimum(np.diff(scores, axis=1) ** 2, cut)
-    hops = np.minimum((scores[:, 2:] - scores[:, :-2]) ** 2, cut[:, 1:])
-    # As differences, that is from the second score on, and the third.
-    begin = FIRST_CORRELATION - FIRST_CORRELATED
-    near = np.cumsum(steps[:, FIRST_CORRELATED - 2 :], axis=1)[:, begin:]
-    far = np.cumsum(hops[:, FIRST_CORRELATED - 3 :], axis=1)[:, begin:]
-    found = np.divide(far, near, out=np.ones_like(far), where=near > 0.0) - 1.0
-    root = np.sqrt(counts[late])
-    if known:
-        total = np.cumsum(steps, axis=1)[:, FIRST_CORRELATION - 2 :]
-        by_steps = 1.0 - total / (2.0 * so_far[:, late] * (counts[late] - 1))
-        np.copyto(found, (found + by_steps) / 2.0, where=by_steps >= -LARGER / root)
-    found -= SLACK / root
-    found[near == 0.0] = 0.0
-    result = np.zeros_like(scores)
-    np.clip(found, 0.0, LARGEST_CORRELATION, out=result[:, late])
-    return result

@@ -11,14 +11,18 @@ from evalstop.detectors.lattice import START as NO_LATTICE
 from evalstop.detectors.lattice import items_of, may_be_share, refined
 from evalstop.detectors.left_out import packed, without_left_out
 from evalstop.detectors.scan import Scan, vagueness
-from evalstop.detectors.scan_batch import ROWS, estimates, statistics
+from evalstop.detectors.scan_batch import ROWS, by_eval, statistics
 from evalstop.detectors.scatter import FIRST_ESTIMATE
+from evalstop.detectors.scatter_batch import estimates
 
 __all__ = ["judge_scanned"]
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Places = NDArray[np.int64]
+
+_FEW = 0.1
+"""Share of curves whose statistic is not worth the trouble to leave it out."""
 
 _LEFT_OUT = 12
 """Evaluations of a run that are left out before it is stepped through: each takes a round."""
@@ -53,7 +57,7 @@ def judge_scanned(
     runs, evals = table.shape
     until = np.zeros(runs, dtype=np.int64)
     apart: dict[bool, list[Places]] = {True: [], False: []}
-    for start in range(0, runs, ROWS):
+    for start in range(0, runs if evals else 0, ROWS):
         block = slice(start, start + ROWS)
         there, known = present[block], errors[block] > 0.0
         told = (known | ~there).all(axis=1)
@@ -61,6 +65,8 @@ def judge_scanned(
         until[block][~told & ~untold] = evals
         for group, is_known in ((told, True), (untold, False)):
             rows = start + np.flatnonzero(group)
+            if not rows.size:
+                continue
             variances = errors[rows] ** 2 if is_known else None
             found, rest = _whole(table[rows], variances, present[rows], rule.ranges)
             statistic[rows] = found
@@ -101,73 +107,71 @@ def _whole(
     scores: Array, variances: Array | None, present: Flags, ranges: float
 ) -> tuple[Array, Flags]:
     """Return the statistic, and of which runs it is void: those with gaps or perhaps a collapse."""
-    # What stands after a run's end is read by no verdict before it: any number will do.
-    first = np.where(present[:, :1], scores[:, :1], 0.0)
-    scores = np.where(present, scores, first)
-    if variances is not None:
-        variances = np.where(present, variances, np.where(present[:, :1], variances[:, :1], 1.0))
-    apart = ~present[:, 0] | (present[:, 1:] & ~present[:, :-1]).any(axis=1)
-    noise = None
+    apart: Flags = np.zeros(scores.shape[0], dtype=np.bool_)
+    if not present.all():
+        # What stands after a run's end is read by no verdict before it: any number will do.
+        begun = present[:, :1]
+        scores = np.where(present, scores, np.where(begun, scores[:, :1], 0.0))
+        if variances is not None:
+            variances = np.where(present, variances, np.where(begun, variances[:, :1], 1.0))
+        apart |= ~begun[:, 0] | (present[:, 1:] & ~present[:, :-1]).any(axis=1)
+    curves, noise = np.ascontiguousarray(scores.T), None
     if variances is None:
-        noise = estimates(scores)
-        apart |= _may_fall_out_of_reach(scores, noise, ranges)
+        noise = estimates(curves)
+        apart |= _may_fall_out_of_reach(curves, noise, ranges)
     else:
-        apart |= _may_fall_far(scores, variances)
-    found = np.zeros_like(scores)
-    rows = ~apart
-    found[rows] = statistics(
-        scores[rows],
-        None if variances is None else variances[rows],
-        noise=None if noise is None else noise[rows],
-    )
+        variances = np.ascontiguousarray(variances.T)
+        apart |= _may_fall_far(curves, variances)
+    if apart.mean() <= _FEW:
+        found = by_eval(curves, variances, noise=noise).T
+    else:
+        rows = np.flatnonzero(~apart)
+        found = np.zeros_like(scores)
+        found[rows] = by_eval(
+            curves[:, rows],
+            None if variances is None else variances[:, rows],
+            noise=None if noise is None else noise[:, rows],
+        ).T
     return np.where(present, found, 0.0), apart
 
 
-def _may_fall_far(scores: Array, variances: Array) -> Flags:
+def _may_fall_far(curves: Array, variances: Array) -> Flags:
     """Return which runs may lie far below their start once, by their errors; never too few.
 
-    Their depth, from the first score to the lowest, clears most of them.
+    Their depth, from the first score to the lowest, clears most of them. Arrays are (evals, runs).
     """
-    depth = scores[:, 0] - scores.min(axis=1)
-    limit = FAR * FAR * (variances[:, 0] + variances.min(axis=1))
+    depth = curves[0] - curves.min(axis=0)
+    limit = FAR * FAR * (variances[0] + variances.min(axis=0))
     found: Flags = (depth > 0.0) & (depth * depth >= limit)
-    rows = np.flatnonzero(found)
-    found[rows] = _falls_far(scores[rows], variances[rows])
+    runs = np.flatnonzero(found)
+    fall = np.maximum(curves[0, runs] - curves[1:, runs], 0.0)
+    far = fall**2 >= FAR * FAR * (variances[0, runs] + variances[1:, runs])
+    found[runs] = far.any(axis=0)
     return found
 
 
-def _may_fall_out_of_reach(scores: Array, noise: Array, ranges: float) -> Flags:
+def _may_fall_out_of_reach(curves: Array, noise: Array, ranges: float) -> Flags:
     """Return likewise which may where no error is known."""
-    depth = scores[:, 0] - scores.min(axis=1)
-    least = noise[:, FIRST_ESTIMATE - 1 : -1].min(axis=1, initial=np.inf)
-    start = scores[:, :FEWEST_OF_A_RANGE]
-    reach = ranges * (start.max(axis=1) - start.min(axis=1))
+    depth = curves[0] - curves.min(axis=0)
+    least = noise[FIRST_ESTIMATE - 1 : -1].min(axis=0, initial=np.inf)
+    start = curves[:FEWEST_OF_A_RANGE]
+    reach = ranges * (start.max(axis=0) - start.min(axis=0))
     found: Flags = (depth * depth >= 2.0 * FAR * FAR * least) | (depth >= reach)
     found &= depth > 0.0
-    rows = np.flatnonzero(found)
-    found[rows] = _falls_out_of_reach(scores[rows], noise[rows], ranges)
+    runs = np.flatnonzero(found)
+    found[runs] = _falls_out_of_reach(curves[:, runs], noise[:, runs], ranges)
     return found
 
 
-def _falls_far(scores: Array, variances: Array) -> Flags:
-    fall = np.maximum(scores[:, :1] - scores, 0.0)
-    far: Flags = fall[:, 1:] ** 2 >= FAR * FAR * (variances[:, :1] + variances[:, 1:])
-    return _in_any(far)
-
-
-def _falls_out_of_reach(scores: Array, noise: Array, ranges: float) -> Flags:
-    reach = np.maximum.accumulate(scores, axis=1) - np.minimum.accumulate(scores, axis=1)
-    fall = np.maximum(scores[:, :1] - scores, 0.0)
-    limit = ranges * reach[:, FEWEST_OF_A_RANGE - 1 : -1]
-    beyond: Flags = (fall[:, FEWEST_OF_A_RANGE:] >= limit) & (limit > 0.0)
-    vague = np.array([vagueness(count) for count in range(FIRST_ESTIMATE, scores.shape[1])])
-    error = 2.0 * noise[:, FIRST_ESTIMATE - 1 : -1] * vague
-    far: Flags = (fall[:, FIRST_ESTIMATE:] ** 2 >= FAR * FAR * error) & (error > 0.0)
-    return _in_any(beyond) | _in_any(far)
-
-
-def _in_any(flags: Flags) -> Flags:
-    found: Flags = np.asarray(flags.any(axis=1), dtype=np.bool_)
+def _falls_out_of_reach(curves: Array, noise: Array, ranges: float) -> Flags:
+    reach = np.maximum.accumulate(curves) - np.minimum.accumulate(curves)
+    fall = np.maximum(curves[0] - curves, 0.0)
+    limit = ranges * reach[FEWEST_OF_A_RANGE - 1 : -1]
+    beyond = (fall[FEWEST_OF_A_RANGE:] >= limit) & (limit > 0.0)
+    vague = [[vagueness(count)] for count in range(FIRST_ESTIMATE, len(curves))]
+    error = 2.0 * noise[FIRST_ESTIMATE - 1 : -1] * np.reshape(vague, (-1, 1))
+    far = (fall[FIRST_ESTIMATE:] ** 2 >= FAR * FAR * error) & (error > 0.0)
+    found: Flags = beyond.any(axis=0) | far.any(axis=0)
     return found
 
 

@@ -84,6 +84,14 @@ def test_says_what_does_not_fit(scores, stderr, words):
         Monitor(Scan(), direction="max").update_many(scores, stderr=stderr)
 
 
-def test_no_runs_are_no_trouble():
-    fleet = Monitor(Scan(), direction="max").update_many(np.zeros((0, 5)))
+@pytest.mark.parametrize("stderr", [None, 0.1])
+def test_no_runs_are_no_trouble(stderr):
+    fleet = Monitor(Scan(), direction="max").update_many(np.zeros((0, 5)), stderr=stderr)
     assert fleet.stop.tolist() == []
+
+
+@pytest.mark.parametrize("stderr", [None, 0.1])
+def test_runs_without_evaluations_are_no_trouble(stderr):
+    monitor = Monitor(Scan(), direction="max")
+    assert monitor.update_many(np.full((3, 5), np.nan), stderr=stderr).stop.tolist() == [-1] * 3
+    assert monitor.update_many(np.zeros((3, 1)), stderr=stderr).stop.tolist() == [-1] * 3
