@@ -46,6 +46,7 @@ class Bands(Struct, frozen=True, kw_only=True, eq=False):
         bands: the filters.
         resonance: as the bank's, (K, 4), but (1, 0, 0, 0) of filters whose variance no
             autocorrelation from 0 to 1 enlarges.
+        tamed: resonance times gain, (K, 4).
         mixed: filters whose variance some autocorrelations enlarge and others do not.
         gain: as the bank's, (K, 1).
         weights: as the bank's, (K,).
@@ -53,6 +54,7 @@ class Bands(Struct, frozen=True, kw_only=True, eq=False):
 
     bands: tuple[Band, ...]
     resonance: Array
+    tamed: Array
     mixed: tuple[int, ...]
     gain: Array
     weights: Array
@@ -75,7 +77,7 @@ class Bands(Struct, frozen=True, kw_only=True, eq=False):
             out: at least v, as `evalstop.detectors.bank.Bank.swell_one` is at least 1.
             tamed: times the gain, as `evalstop.detectors.bank.Bank.tamed` needs it.
         """
-        resonance = self.gain * self.resonance if tamed else self.resonance
+        resonance = self.tamed if tamed else self.resonance
         np.matmul(resonance, powers, out=out)
         for row in self.mixed:
             np.maximum(out[row], resonance[row, 0] * powers[0], out=out[row])
@@ -107,6 +109,7 @@ def bands_at(span: int) -> Bands:
     return Bands(
         bands=tuple(bands),
         resonance=resonance,
+        tamed=bank.gain[order, None] * resonance,
         mixed=tuple(row for row, sign in enumerate(signs) if sign == 0),
         gain=bank.gain[order, None],
         weights=bank.weights[order],
