@@ -19,7 +19,12 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 # A machine that others use, too: a slow start is no failure, and what they hold is no reason to
 # kill jobs here.
-os.environ.update({"RAY_gcs_server_port_wait_time_s": "300", "RAY_memory_monitor_refresh_ms": "0"})
+os.environ |= {
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
+    "RAY_NUM_REDIS_GET_RETRIES": "300",
+    "RAY_gcs_server_port_wait_time_s": "300",
+    "RAY_memory_monitor_refresh_ms": "0",
+}
 
 import pytest
 from free_ports import free_port
@@ -30,6 +35,7 @@ from evalstop.core.errors import BackendError
 from evalstop.ports import Launch, Order, RunState
 
 GPUS_A_NODE = 2
+STORE = 100 * 2**20
 
 
 def until_jobs_are_taken(address, within_s=900.0):
@@ -48,25 +54,35 @@ def until_jobs_are_taken(address, within_s=900.0):
     backend.forget("first")
 
 
-def add_node(cluster, *, tries=3, **node):
+def add_node(cluster, *, tries=4, **node):
     """Add a node; Ray gives its processes half a minute to get up, and not a second more."""
     try:
         return cluster.add_node(**node)
-    except Exception:
-        if tries == 1:
+    except Exception as error:
+        if tries == 1 or "timed out during startup" not in str(error):
             raise
         return add_node(cluster, tries=tries - 1, **node)
 
 
+def started_head(tries=4):
+    """Start the first node, each time anew: on a port that no earlier try holds."""
+    made, port = Cluster(), free_port()
+    made.dashboard = f"http://127.0.0.1:{port}"
+    head = {"include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": port}
+    try:
+        add_node(made, tries=1, num_cpus=4, num_gpus=GPUS_A_NODE, object_store_memory=STORE, **head)
+    except Exception as error:
+        if tries == 1 or "timed out during startup" not in str(error):
+            raise
+        return started_head(tries - 1)
+    return made
+
+
 @pytest.fixture(scope="session")
 def cluster():
-    port = free_port()
-    made = Cluster()
-    head = {"include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": port}
-    for more in ({"num_cpus": 4, **head}, {"num_cpus": 2}):
-        add_node(made, num_gpus=GPUS_A_NODE, object_store_memory=100 * 2**20, **more)
+    made = started_head()
+    add_node(made, num_cpus=2, num_gpus=GPUS_A_NODE, object_store_memory=STORE)
     made.wait_for_nodes(timeout=300)
-    made.dashboard = f"http://127.0.0.1:{port}"
     until_jobs_are_taken(made.dashboard)
     yield made
     made.shutdown()
