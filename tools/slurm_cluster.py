@@ -39,8 +39,9 @@ END_SECONDS = 60.0
 # cred_expire bounds how long a requeued job waits before it may start again (default 121 s), and
 # how long a busy machine may take from the start of a job to its node's consent.
 # MessageTimeout bounds how long a busy controller may take for an answer, SlurmdTimeout how long a
-# busy node may be silent before its jobs are taken for lost.
-# UnkillableStepTimeout, KillWait: a job that ignores SIGTERM is killed after 5 s, not 30.
+# busy node may be silent before its jobs are taken for lost, BatchStartTimeout how long it may take
+# to begin one, and UnkillableStepTimeout to end one before it is drained.
+# KillWait: a job that ignores SIGTERM is killed after 5 s, not 30.
 CONFIGURATION = """\
 ClusterName=evalstop
 SlurmctldHost=localhost(127.0.0.1)
@@ -78,6 +79,9 @@ SlurmctldTimeout=300
 SlurmdTimeout=300
 InactiveLimit=0
 MessageTimeout=10
+TCPTimeout=10
+BatchStartTimeout=300
+UnkillableStepTimeout=600
 SlurmdParameters=config_overrides
 NodeName=DEFAULT CPUs=8 RealMemory=8000 State=UNKNOWN
 NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={n1_port} Gres=gpu:h100:{gpus}
