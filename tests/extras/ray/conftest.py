@@ -40,9 +40,10 @@ STORE = 100 * 2**20
 
 def until_jobs_are_taken(address, within_s=900.0):
     """Wait for the agent that takes jobs in: it comes up some seconds after its node."""
-    backend, deadline = RayBackend(address), time.monotonic() + within_s
+    deadline = time.monotonic() + within_s
     while True:
         try:
+            backend = RayBackend(address)
             backend.start(Order(key="0.0", job="first", launch=Launch(command=("true",))))
             break
         except BackendError:
