@@ -29,7 +29,7 @@ from evalstop.detectors.scatter import (
     spread,
 )
 from evalstop.detectors.scatter import START as NO_SCATTER
-from evalstop.detectors.slump import LAST_SLUMP, mixed_with_slump
+from evalstop.detectors.slump import LAST_SLUMP, mixed_with_slump_one
 from evalstop.detectors.thresholds import FIRST_ALARM, threshold_within
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _evidence(state: ScanState, items: int) -> tuple[float, str]:
             answers /= np.sqrt(bank.swell_one(rho))
         statistic = bank.mixed_one(bank.tamed(answers, (count - 1) / 2.0))
         if count <= LAST_SLUMP:
-            statistic = float(mixed_with_slump(np.array([statistic]), scores[np.newaxis])[0])
+            statistic = mixed_with_slump_one(statistic, scores)
         return statistic, UNKNOWN_ERROR
     reported = state.variances
     newest = reported[-_FLOAT.size :]

@@ -20,12 +20,13 @@ Reference:
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LAST_SLUMP", "WEIGHT", "mixed_with_slump"]
+__all__ = ["LAST_SLUMP", "WEIGHT", "mixed_with_slump", "mixed_with_slump_one"]
 
 Array = NDArray[np.float64]
 
@@ -66,6 +67,28 @@ def mixed_with_slump(statistic: Array, scores: Array) -> Array:
     return mixed
 
 
+def mixed_with_slump_one(statistic: float, scores: Array) -> float:
+    """Return `mixed_with_slump` of one run, in a tenth of the time: scores are (n,)."""
+    count = scores.size
+    centred = scores - scores[0]
+    centred -= np.add.reduce(centred) / count
+    total = float(centred.dot(centred))
+    if total <= 0.0:
+        return statistic + _LOG_OTHERS
+    power, slump = 0.5 * (count - 1), 0.0
+    answers = _shapes(count)[0].dot(centred).tolist()
+    for answer, (spread, factor) in zip(answers, _terms(count), strict=True):
+        if answer > 0.0:
+            left = 1.0 - min(answer * answer / total, 1.0)
+            slump += factor / math.pow(1.0 + spread * left, power)
+    if slump == 0.0:
+        return statistic + _LOG_OTHERS
+    # Evidence of the bank is at most e^600, and of slumps far less: neither overflows.
+    return math.log((1.0 - WEIGHT) * math.exp(statistic) + slump)
+
+
+_LOG_OTHERS = math.log(1.0 - WEIGHT)
+
 _NOTHING = 1e-300
 
 
@@ -79,3 +102,12 @@ def _shapes(count: int) -> tuple[Array, Array]:
     templates -= templates.mean(axis=1, keepdims=True)
     power = (templates**2).sum(axis=1)
     return templates / np.sqrt(power)[:, None], power * _DROP_SCALE**2
+
+
+@cache
+def _terms(count: int) -> tuple[tuple[float, float], ...]:
+    """Return g of each shape, and what of its weighted Bayes factor does not depend on scores."""
+    return tuple(
+        (spread, WEIGHT / len(_LEVELS) * 2.0 * math.pow(1.0 + spread, 0.5 * (count - 2)))
+        for spread in _shapes(count)[1].tolist()
+    )
