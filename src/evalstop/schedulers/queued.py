@@ -66,11 +66,13 @@ class QueueFill:
     Attributes:
         waiting: those who wait.
         settled: free GPUs with which it is known that nobody who waits fits, -1 for none.
+        tail: the last rank given to who came last, to wait or to run.
     """
 
     def __init__(self, *, queues: int) -> None:
         self.waiting = WaitingJobs()
         self.settled = _NOT_SETTLED
+        self.tail = 0
         self._started_at = math.nan  # when somebody was started last
         self._running: list[dict[str, Place]] = [{} for _ in range(2 * queues)]
         """Those who run by key, in order."""
@@ -100,17 +102,45 @@ class QueueFill:
             for ahead in self._ahead[key]:
                 behind[ahead] += gpus
 
-    def move(self, place: Place, key: int, rank: int) -> None:
-        """Let a job that runs stand with this key and rank, as the last of its key."""
-        name, gpus, behind = place.job, place.gpus, self._behind
-        del self._running[place.key][name]
-        for ahead in self._ahead[place.key]:
-            behind[ahead] -= gpus
-        place.key = key
-        place.rank = rank
-        self._running[key][name] = place
-        for ahead in self._ahead[key]:
-            behind[ahead] += gpus
+    def demote(self, crossed: Sequence[Place]) -> list[Place]:
+        """Let jobs that run stand in the next queue; return those whom it may cost their GPUs.
+
+        These stand behind those who wait there, until `step_ahead`; the others, whom no one who
+        waits may come before, last among those who run.
+        """
+        running, behind, lowest, rank = (
+            self._running,
+            self._behind,
+            self.waiting.lowest(),
+            self.tail,
+        )
+        noticed: list[Place] = []
+        for place in crossed:
+            key, name = place.key, place.job
+            waits = key | 1
+            del running[key][name]
+            if key != waits:  # else it stood behind these already
+                behind[waits] += place.gpus
+            key = waits + 1
+            if lowest <= key + 1:
+                key += 1
+                behind[key] += place.gpus
+                noticed.append(place)
+                self.settled = _NOT_SETTLED
+            rank += 1
+            place.key, place.rank = key, rank
+            running[key][name] = place
+        self.tail = rank
+        return noticed
+
+    def step_ahead(self, place: Place) -> None:
+        """Let a job that runs, and stands behind those who wait, stand last of those who run."""
+        key, name = place.key, place.job
+        del self._running[key][name]
+        self._behind[key] -= place.gpus
+        self.tail = rank = self.tail + 1
+        place.key, place.rank = key - 1, rank
+        self._running[key - 1][name] = place
 
     def leave(self, place: Place) -> None:
         """Forget a job: it waits and runs no longer."""
@@ -125,35 +155,33 @@ class QueueFill:
         else:
             self.waiting.discard(place.job)
 
-    def unsettle(self) -> None:
-        """Note that who waits may fit."""
-        self.settled = _NOT_SETTLED
-
     def _fits(self, free: int) -> bool:
         """Return whether anyone who waits fits into ``free`` GPUs and those he may take."""
         behind = self._behind
         return any(size - free <= behind[key] for key, _, _, size in self.waiting.heads.values())
 
-    def demote_unnoticed(self, place: Place, rank: int, free: int) -> bool:
-        """Move a job that runs to the tail of the next queue, unless that lets somebody in.
+    def demote_unnoticed(self, place: Place, free: int) -> bool:
+        """Let a job that runs stand last of those who run in the next queue; return whether it does.
+
+        It does not where anyone who waits would fit, were it to stand behind those who wait.
 
         Args:
-            place: of the job; it goes behind those who run there, and, for the question, behind
-                those who wait.
-            rank: the rank it is to have.
+            place: of the job.
             free: GPUs in no allocation.
-
-        Returns:
-            Whether it was moved.
         """
         earlier, gpus, behind = place.key, place.gpus, self._behind
-        later = (earlier | 1) + 2
+        waits = earlier | 1
         for key, _, _, size in self.waiting.heads.values():
             missing = size - free - behind[key]
-            if missing <= 0 or (missing <= gpus and earlier < key <= later):
+            if missing <= 0 or (missing <= gpus and earlier < key <= waits + 2):
                 return False
         self.settled = free
-        self.move(place, later - 1, rank)
+        del self._running[earlier][place.job]
+        if earlier != waits:
+            behind[waits] += gpus
+        self.tail = rank = self.tail + 1
+        place.key, place.rank = waits + 1, rank
+        self._running[waits + 1][place.job] = place
         return True
 
     def start(self, job: str, gpus: int, view: ClusterView) -> Sequence[Action]:

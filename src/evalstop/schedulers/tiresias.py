@@ -122,7 +122,7 @@ class Tiresias:
         self._promote = promote
         self._fill = QueueFill(queues=len(limits) + 1)
         self._places: dict[str, _Place] = {}
-        self._behind: list[_Place] = []  # who has crossed and stands behind those who wait
+        self._behind: Sequence[Place] = ()  # who has crossed and stands behind those who wait
         self._concern: dict[float, int] = {
             2 * queue + 1: max(0, queue - 1) for queue in range(len(limits) + 1)
         }
@@ -134,7 +134,6 @@ class Tiresias:
         self._awake_at = _NEVER
         self._awake_for = _NO_LEVEL
         self._timers: dict[str, _Place] = {}
-        self._ranks = _NOT_STARTED  # goes up: the tail of those who wait, or run
         self._front = 0  # goes down: ahead of those who wait
         self._next_timer = 0
 
@@ -166,68 +165,50 @@ class Tiresias:
         """Return which queue a job was in when last looked at, from 0."""
         return self._places[job].key // 2
 
-    def _last_rank(self) -> int:
-        self._ranks += 1
-        return self._ranks
-
     # ---- crossings -----------------------------------------------------------------------
 
     def _catch_up(self, event: Event, view: ClusterView) -> bool:
-        """Demote who has crossed a limit; return whether that is all."""
+        """Demote who has crossed a limit; return whether that is all.
+
+        A job that is still ahead of all who wait goes to the tail of those who run in its new
+        queue. Others stand behind those who wait until the fill has decided.
+        """
         if type(event) is EvalReported:
             return False
         if self._awake_at <= view.now:
             self._awake_at = _NEVER
             self._awake_for = _NO_LEVEL
-        crossed = self._crossed(view)
+        fill, crossed = self._fill, self._crossed(view)
         if type(event) is TimerFired and event.token not in self._timers:
-            if not crossed and self._fill.settled == view.free_gpus:
-                return True
-            if len(crossed) == 1 and self._fill.demote_unnoticed(
-                crossed[0], self._last_rank(), view.free_gpus
-            ):
+            if not crossed:
+                return fill.settled == view.free_gpus
+            if len(crossed) == 1 and fill.demote_unnoticed(crossed[0], view.free_gpus):
                 return True
         if crossed:
-            self._demote(crossed)
+            self._behind = fill.demote(crossed)
         return False
 
     def _crossed(self, view: ClusterView) -> list[_Place]:
-        """Return who has crossed a limit and runs on, in order of their crossings."""
-        now, jobs, heaps = view.now, view.jobs, self._crossings
+        """Return who has crossed a limit and runs on; in order for each limit."""
+        now, jobs, look_at = view.now, view.jobs, self._awake_at
         crossed: list[_Place] = []
-        while True:
-            nearest = heaps[0]
-            for heap in heaps:
-                if heap[0] < nearest[0]:
-                    nearest = heap
-            time, start, _, place = nearest[0]
-            if place.start != start:
-                heappop(nearest)  # it left its GPUs before
-            elif time <= now:
-                heappop(nearest)
-                job = jobs.get(place.job)
-                if job is not None and job.phase is _RUNNING:
-                    crossed.append(place)
-                # Else it is on its way out: judged again when it comes back.
-            else:
-                self._look_at = min(time, self._awake_at)
-                return crossed
-
-    def _demote(self, crossed: Sequence[_Place]) -> None:
-        """Move jobs that have crossed a limit, in order of their crossings.
-
-        A job that is still ahead of all who wait goes to the tail of those who run in its new
-        queue. Others stand behind those who wait until the fill has decided.
-        """
-        lowest = self._fill.waiting.lowest()
-        for place in crossed:
-            key = (place.key | 1) + 2
-            if lowest <= key:
-                self._fill.move(place, key, self._last_rank())
-                self._fill.unsettle()
-                self._behind.append(place)
-            else:
-                self._fill.move(place, key - 1, self._last_rank())
+        for heap in self._crossings:
+            while True:
+                time, start, _, place = heap[0]
+                if place.start != start:
+                    heappop(heap)  # it left its GPUs before
+                elif time <= now:
+                    heappop(heap)
+                    job = jobs.get(place.job)
+                    if job is not None and job.phase is _RUNNING:
+                        crossed.append(place)
+                    # Else it is on its way out: judged again when it comes back.
+                else:
+                    if time < look_at:  # noqa: PLR1730 -- a call costs more than the rest
+                        look_at = time
+                    break
+        self._look_at = look_at
+        return crossed
 
     def _fill_up(self, view: ClusterView) -> Sequence[Action]:
         actions = self._fill.fill(view)
@@ -240,8 +221,8 @@ class Tiresias:
         leaving = {action.job for action in actions if type(action) is Preempt}
         for place in self._behind:
             if place.runs and place.job not in leaving:
-                self._fill.move(place, place.key & ~1, self._last_rank())
-        self._behind.clear()
+                self._fill.step_ahead(place)
+        self._behind = ()
 
     def _ask(self, actions: Sequence[Action]) -> Sequence[Action]:
         """Ask to be woken at the next crossing that would put a job behind one that waits."""
@@ -263,7 +244,7 @@ class Tiresias:
 
     def _submitted(self, event: JobSubmitted, view: ClusterView) -> Sequence[Action]:
         name, gpus, fill = event.job.id, event.job.gpus, self._fill
-        self._ranks = rank = self._ranks + 1
+        fill.tail = rank = fill.tail + 1
         self._places[name] = _Place(name, rank)
         settled = view.free_gpus == fill.settled
         if settled and gpus <= fill.settled:
@@ -279,11 +260,11 @@ class Tiresias:
         """Let a job run; ask to be woken at its crossing if that comes before all others."""
         name, now = event.job, view.now
         place, job = self._places[name], view.jobs[name]
-        held = job.held_gpus
-        self._ranks = rank = self._ranks + 1
+        held, fill = job.held_gpus, self._fill
+        fill.tail = rank = fill.tail + 1
         place.rank = place.start = rank
         place.key = key = place.key & ~1
-        self._fill.run(place, held, now)
+        fill.run(place, held, now)
         if self._promote:
             self._wait_is_over(place, now)
         attained = job.gpu_seconds - place.forgiven
@@ -298,10 +279,10 @@ class Tiresias:
         if time < self._look_at:  # noqa: PLR1730 -- a call of min costs more than the rest
             self._look_at = time
         if awake_for == _NO_LEVEL:
-            return self._ask(()) if self._fill.waiting.heads else ()
+            return self._ask(()) if fill.waiting.heads else ()
         if soonest >= self._awake_at:
             return ()
-        if self._concern[self._fill.waiting.lowest()] > awake_for:
+        if self._concern[fill.waiting.lowest()] > awake_for:
             self._awake_for = _NO_LEVEL  # those of this level concern nobody any more
             return self._ask(())
         self._awake_at = soonest
@@ -371,7 +352,8 @@ class Tiresias:
         self._set_timer(place, "")
         job = view.jobs[place.job]
         if job.phase is _WAITING:
-            place.key, place.rank = 1, self._last_rank()
+            self._fill.tail = rank = self._fill.tail + 1
+            place.key, place.rank = 1, rank
             place.forgiven = job.gpu_seconds
             place.waited_s, place.waits_since = 0.0, view.now
-            self._fill.waiting.add((1, place.rank, place.job, job.gpus))
+            self._fill.waiting.add((1, rank, place.job, job.gpus))

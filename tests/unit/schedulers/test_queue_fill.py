@@ -58,8 +58,7 @@ class PlainFill(QueueFill):
         del place
         return self.fill(view)
 
-    def demote_unnoticed(self, place, rank, free):
-        del rank
+    def demote_unnoticed(self, place, free):
         if self.waiting.lowest() > (place.key | 1) + 2:  # nobody whom it concerns: no fill comes
             self.settled = -1 if self._fits(free) else free
         return False
