@@ -161,7 +161,7 @@ class QueueFill:
         return any(size - free <= behind[key] for key, _, _, size in self.waiting.heads.values())
 
     def demote_unnoticed(self, place: Place, free: int) -> bool:
-        """Let a job that runs stand last of those who run in the next queue; return whether it does.
+        """Let a job that runs stand last of those who run in the next queue; say whether it does.
 
         It does not where anyone who waits would fit, were it to stand behind those who wait.
 

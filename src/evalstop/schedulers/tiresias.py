@@ -21,13 +21,14 @@ from __future__ import annotations
 import math
 from heapq import heappop, heappush
 from sys import maxsize
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
 
 from evalstop.core.actions import Action, Preempt, WakeAt
 from evalstop.core.errors import SpecError
 from evalstop.core.events import (
     CapacityChanged,
     EvalReported,
+    Event,
     JobEnded,
     JobPreempted,
     JobStarted,
@@ -38,9 +39,8 @@ from evalstop.core.job import JobView, Phase
 from evalstop.schedulers.queued import Place, QueueFill
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from evalstop.core.events import Event
     from evalstop.core.policy import ClusterView
 
 __all__ = ["TIRESIAS_LIMITS", "Tiresias"]
@@ -139,27 +139,9 @@ class Tiresias:
 
     def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
         """Give the GPUs to the jobs that have had the least of them."""
-        late = self._look_at <= view.now
-        if late and self._catch_up(event, view):
-            return self._ask(())
-        actions: Sequence[Action] = ()
-        if type(event) is JobStarted:
-            actions = self._started(event, view)
-        elif type(event) is JobSubmitted:
-            actions = self._submitted(event, view)
-        elif type(event) is JobEnded:
-            actions = self._ended(event, view)
-        elif type(event) is JobPreempted:
-            actions = self._preempted(event, view)
-        elif type(event) is TimerFired:
-            actions = self._woken(event, view)
-        elif type(event) is CapacityChanged:
-            actions = self._ask(self._fill_up(view))
-        if late and type(event) is not EvalReported:
-            if self._behind:
-                actions = [*self._fill_up(view), *actions]
-            return self._ask(actions)
-        return actions
+        if self._look_at <= view.now:
+            return self._decide_late(event, view)
+        return _ARMS[type(event)](self, event, view)
 
     def level(self, job: str) -> int:
         """Return which queue a job was in when last looked at, from 0."""
@@ -167,26 +149,31 @@ class Tiresias:
 
     # ---- crossings -----------------------------------------------------------------------
 
-    def _catch_up(self, event: Event, view: ClusterView) -> bool:
-        """Demote who has crossed a limit; return whether that is all.
+    def _decide_late(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        """Demote who has crossed a limit, then decide.
 
         A job that is still ahead of all who wait goes to the tail of those who run in its new
         queue. Others stand behind those who wait until the fill has decided.
         """
         if type(event) is EvalReported:
-            return False
+            return ()
         if self._awake_at <= view.now:
             self._awake_at = _NEVER
             self._awake_for = _NO_LEVEL
         fill, crossed = self._fill, self._crossed(view)
         if type(event) is TimerFired and event.token not in self._timers:
             if not crossed:
-                return fill.settled == view.free_gpus
-            if len(crossed) == 1 and fill.demote_unnoticed(crossed[0], view.free_gpus):
-                return True
+                idle = fill.settled == view.free_gpus
+            else:
+                idle = len(crossed) == 1 and fill.demote_unnoticed(crossed[0], view.free_gpus)
+            if idle:
+                return self._ask(())
         if crossed:
             self._behind = fill.demote(crossed)
-        return False
+        actions = _ARMS[type(event)](self, event, view)
+        if self._behind:
+            actions = [*self._fill_up(view), *actions]
+        return self._ask(actions)
 
     def _crossed(self, view: ClusterView) -> list[_Place]:
         """Return who has crossed a limit and runs on; in order for each limit."""
@@ -268,9 +255,11 @@ class Tiresias:
         if self._promote:
             self._wait_is_over(place, now)
         attained = job.gpu_seconds - place.forgiven
-        awake_for = self._awake_for
+        awake_for, limits = self._awake_for, self._limits_from[key >> 1]
+        if not limits and awake_for != _NO_LEVEL:
+            return ()
         time = soonest = _NEVER
-        for level, limit, heap in self._limits_from[key >> 1]:
+        for level, limit, heap in limits:
             left = limit - attained
             time = now + left / held if left > 0.0 else now
             heappush(heap, (time, rank, level, place))
@@ -320,6 +309,14 @@ class Tiresias:
             self._promote_at(event.token, view)
         return self._ask(self._fill_up(view))
 
+    def _change_capacity(self, event: CapacityChanged, view: ClusterView) -> Sequence[Action]:
+        del event
+        return self._ask(self._fill_up(view))
+
+    def _ignore(self, event: Event, view: ClusterView) -> Sequence[Action]:
+        del event, view
+        return ()
+
     # ---- promotion -----------------------------------------------------------------------
 
     def _wait_is_over(self, place: _Place, now: float) -> None:
@@ -357,3 +354,17 @@ class Tiresias:
             place.forgiven = job.gpu_seconds
             place.waited_s, place.waits_since = 0.0, view.now
             self._fill.waiting.add((1, rank, place.job, job.gpus))
+
+    ARMS: ClassVar[Mapping[type, Callable[[Tiresias, Any, ClusterView], Sequence[Action]]]] = {
+        **dict.fromkeys(get_args(Event), _ignore),
+        CapacityChanged: _change_capacity,
+        JobEnded: _ended,
+        JobPreempted: _preempted,
+        JobStarted: _started,
+        JobSubmitted: _submitted,
+        TimerFired: _woken,
+    }
+
+
+_ARMS = Tiresias.ARMS
+"""Bound once: CPython 3.11 finds what belongs to a class slowly through its objects."""

@@ -123,7 +123,10 @@ class Run:
             self.ahead = Ahead(
                 steps=job.eval_steps, scores=job.scores, stderrs=job.stderrs, proxies=job.proxies
             )
-        self._go(now, self.held_gpus)
+        self.begun_at = now  # from here on what `_go` does, in place
+        self.rate = rate = job.rate(self.held_gpus) * self.speed
+        self.pace = pace = 1.0 / rate
+        self.origin = now - pace * self.service_s
 
     def time_of(self, index: int) -> float:
         """Return when an evaluation is made, or, past the last one, when the job ends."""

@@ -169,7 +169,10 @@ class Simulator:
             if type(due) is not Run:
                 heappop(heap)
                 agenda.now, agenda.place = time, BEHIND
-                self._happen(due)
+                if type(due) is TimerFired:
+                    self._fire(due)
+                else:
+                    self._happen(due)
                 return
             if due.ticket != ticket:
                 heappop(heap)
@@ -268,13 +271,24 @@ class Simulator:
             self._agenda.forget_foreseen(known)
         elif type(event) is JobResized:
             self.log.resizes += 1
+        self._idle_timers = 0
         actions = self._ask(event)
-        if type(event) is TimerFired:
-            self._watch_for_standstill(actions)
-        else:
-            self._idle_timers = 0
         if actions:
             self._carry_out(event.time, actions)
+
+    def _fire(self, timer: TimerFired) -> None:
+        """Wake the policy, unless it is stuck."""
+        actions = self._ask(timer)
+        idle = not actions or all(type(action) is WakeAt for action in actions)
+        self._idle_timers = self._idle_timers + 1 if idle else 0
+        if self._idle_timers > _TIMERS_WITHOUT_PROGRESS:
+            msg = (
+                f"the policy set {self._idle_timers} timers in a row and did nothing else, with "
+                f"{len(self._runs)} jobs waiting: it is stuck"
+            )
+            raise InputError(msg)
+        if actions:
+            self._carry_out(timer.time, actions)
 
     def _hear(self, event: Event) -> Sequence[Action]:
         """Return what the policy answers."""
@@ -282,19 +296,6 @@ class Simulator:
         if self._observer is not None:
             self._observer(event, actions)
         return actions
-
-    def _watch_for_standstill(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            if type(action) is not WakeAt:
-                self._idle_timers = 0
-                return
-        self._idle_timers += 1
-        if self._idle_timers > _TIMERS_WITHOUT_PROGRESS:
-            msg = (
-                f"the policy set {self._idle_timers} timers in a row and did nothing else, with "
-                f"{len(self._runs)} jobs waiting: it is stuck"
-            )
-            raise InputError(msg)
 
     def _at(self, now: float, time: float, event: Event) -> None:
         if time > now:
@@ -333,11 +334,8 @@ class Simulator:
         plain = speed == 1.0 and run.job.noise_scale is None
         rate = None if plain else run.job.rate(gpus) * speed
         delay_s = costs.restart_s if run.started_before else costs.start_s
-        event = JobStarted(time=now + delay_s, job=name, gpus=gpus, pool=pool, rate=rate)
-        if delay_s:
-            self._at(now, event.time, event)
-        else:
-            self._facts.append(event)
+        time = now + delay_s
+        self._at(now, time, JobStarted(time=time, job=name, gpus=gpus, pool=pool, rate=rate))
 
     def _evaluate_again(self, now: float, action: RequestEval) -> None:
         """Evaluate checkpoints once more, if there are further scores: the newest, or these."""

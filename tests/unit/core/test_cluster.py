@@ -1,4 +1,5 @@
 import re
+from typing import get_args
 
 import pytest
 
@@ -18,6 +19,7 @@ from evalstop.core.events import (
     CapacityChanged,
     CheckpointSaved,
     EvalReported,
+    Event,
     JobEnded,
     JobPreempted,
     JobResized,
@@ -29,6 +31,10 @@ from evalstop.core.events import (
 )
 from evalstop.core.job import JobSpec, Outcome, Phase
 from evalstop.core.points import EvalPoint
+
+
+def test_every_kind_of_fact_is_folded():
+    assert set(ClusterState.FOLDS) == set(get_args(Event))
 
 
 @pytest.fixture
