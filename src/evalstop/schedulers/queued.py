@@ -136,6 +136,8 @@ class QueueFill:
     def step_ahead(self, place: Place) -> None:
         """Let a job that runs, and stands behind those who wait, stand last of those who run."""
         key, name = place.key, place.job
+        if not key & 1:
+            return  # it was demoted twice at once, and has stepped ahead
         del self._running[key][name]
         self._behind[key] -= place.gpus
         self.tail = rank = self.tail + 1

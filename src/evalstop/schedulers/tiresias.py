@@ -173,7 +173,7 @@ class Tiresias:
         actions = _ARMS[type(event)](self, event, view)
         if self._behind:
             actions = [*self._fill_up(view), *actions]
-        return self._ask(actions)
+        return self._ask(actions) if self._awake_for == _NO_LEVEL else actions
 
     def _crossed(self, view: ClusterView) -> list[_Place]:
         """Return who has crossed a limit and runs on; in order for each limit."""
@@ -307,6 +307,8 @@ class Tiresias:
     def _woken(self, event: TimerFired, view: ClusterView) -> Sequence[Action]:
         if event.token in self._timers:
             self._promote_at(event.token, view)
+        elif self._fill.settled == view.free_gpus:
+            return ()
         return self._ask(self._fill_up(view))
 
     def _change_capacity(self, event: CapacityChanged, view: ClusterView) -> Sequence[Action]:

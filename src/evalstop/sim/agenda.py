@@ -63,10 +63,11 @@ class Agenda:
 
     def set_out(self, run: Run) -> None:
         """Give a job that begins to train, or goes on, its entry."""
-        if run.quiet <= run.cursor < run.evals and self._foresees:
-            quiet = self._kernel.foresee(run.id, run.ahead, run.cursor)
+        cursor, evals = run.cursor, run.evals
+        if cursor < evals and run.quiet <= cursor and self._foresees:
+            quiet = self._kernel.foresee(run.id, run.ahead, cursor)
             # Where nothing is, nobody is asked again before the job sets out again.
-            run.quiet = min(run.evals, quiet) if quiet > run.cursor else -1
+            run.quiet = min(evals, quiet) if quiet > cursor else -1
         run.ticket = ticket = next(self._tickets)
         heappush(self.heap, (run.next_due(), run.index, ticket, run))
 

@@ -64,10 +64,10 @@ class PlainFill(QueueFill):
         return False
 
 
-def story(workload, fill, *, promote, costs, stops):
+def story(workload, fill, *, limits, promote, costs, stops):
     """Return every event and what it was answered with."""
-    base = Tiresias(limits=(100.0, 300.0), promote=promote)
-    base._fill = fill(queues=3)
+    base = Tiresias(limits=limits, promote=promote)
+    base._fill = fill(queues=len(limits) + 1)
     policy = EvalStop(base=base, rules=parse_rule("consecutive:k=2")) if stops else base
     told = []
 
@@ -80,13 +80,16 @@ def story(workload, fill, *, promote, costs, stops):
 
 @pytest.mark.parametrize("promote", [0.0, 1.0])
 @given(
+    limits=st.sampled_from([(100.0, 300.0), (40.0, 41.0, 90.0, 300.0), (50.0,)]),
     seed=st.integers(0, 2**32 - 1),
     jobs=st.integers(1, 60),
     whole=st.booleans(),
     costs=st.sampled_from([None, COSTLY]),
     stops=st.booleans(),
 )
-def test_the_queues_are_filled_as_by_walking_every_job(promote, seed, jobs, *, whole, costs, stops):
+def test_the_queues_are_filled_as_by_walking_every_job(
+    promote, limits, seed, jobs, *, whole, costs, stops
+):
     random = np.random.default_rng(seed)
     made = []
     for index in range(jobs):
@@ -106,7 +109,7 @@ def test_the_queues_are_filled_as_by_walking_every_job(promote, seed, jobs, *, w
         )
     workload = Workload.from_jobs(made)
     quick, plain = (
-        story(workload, fill, promote=promote, costs=costs, stops=stops)
+        story(workload, fill, limits=limits, promote=promote, costs=costs, stops=stops)
         for fill in (QueueFill, PlainFill)
     )
     assert quick == plain
