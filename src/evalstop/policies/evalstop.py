@@ -171,7 +171,7 @@ class EvalStop:
         """The jobs watched now, by id: their curves, verdicts and failures."""
         return self._watches
 
-    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:
+    def decide(self, event: Event, view: ClusterView) -> Sequence[Action]:  # noqa: C901 -- one arm for each fact
         """Return stops for declined jobs, then what the base decides on the others."""
         ours: Sequence[Action] = ()
         if type(event) is EvalReported and not event.metric:
@@ -185,10 +185,17 @@ class EvalStop:
             if not self._base_hears_evals:
                 return ours
         elif type(event) is JobStarted or type(event) is JobSubmitted:
-            if self.guard is not None:
-                ours = self.guard.hear(event, view)
+            if self.guard is None:
+                return self.base.decide(event, view)
+            ours = self.guard.hear(event, view)
+        elif type(event) is JobPreempted and self.guard is None:
+            if event.job not in self._watches:
+                return self.base.decide(event, view)
+            # An alarm that came while the job was being preempted is carried out now.
+            ours = self._stop_if_alarmed(event.job, view)
         elif type(event) is JobEnded and self.guard is None:
             self._watches.pop(event.job, None)
+            return self.base.decide(event, view)
         else:
             ours = self._hear_other(event, view)
         chosen = self.base.decide(event, view)
@@ -220,7 +227,6 @@ class EvalStop:
         if type(event) is JobEnded:
             self._watches.pop(event.job, None)
         elif type(event) is JobPreempted:
-            # An alarm that came while the job was being preempted is carried out now.
             ours = self._stop_if_alarmed(event.job, view)
         elif type(event) is CheckpointSaved and event.job in self._watches:
             self._watches[event.job].saved(event.step, event.checkpoint)

@@ -105,6 +105,8 @@ class Rules(Struct, frozen=True):
 
     def for_job(self, job: JobView) -> NamedRule:
         """Return the rule for a job and its SPEC."""
+        if not self.choices and not self.choosable:
+            return self.named(job.job_type)
         for choice in self.choices:
             if choice.selector.fits(job):
                 return choice.rules.named(job.job_type)

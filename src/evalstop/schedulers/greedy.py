@@ -54,7 +54,7 @@ class Plan:
     Attributes:
         time: when it was; at another time keys are others.
         leaving: who is to be preempted and runs still.
-        chosen: who is to start and waits still, in order.
+        chosen: who is to start and waits still, in order; not among those who wait otherwise.
     """
 
     __slots__ = ("chosen", "leaving", "time")
@@ -82,17 +82,20 @@ class GreedyFill:
         and do not run yet as if they did."""
         self._plan: Plan | None = None
 
-    def place(self, anchor: Anchor, *, weight: int = 1, gpus: int) -> None:
+    def place(self, anchor: Anchor, weight: int, gpus: int) -> None:
         """Note that a job of a gang of ``gpus`` runs; one that does already gets the new anchor."""
         name = anchor[2]
-        if name in self._anchors:
-            self._take_off(name)
+        plan = self._plan
+        if (
+            name in self.waiting
+            or name in self._anchors
+            or anchor[3] != gpus
+            or (plan is not None and any(name == entry[2] for entry in plan.chosen))
+        ):  # it was not us who started it so
+            self.leave(name)
             self._rest = _UNKNOWN
-            self._plan = None
-        elif name in self.waiting or anchor[3] != gpus:
-            self.waiting.discard(name)
-            self._rest = _UNKNOWN  # it was not us who started it
-            self._plan = None
+            if plan is not None:
+                plan.time = math.nan
         self._anchors[name] = (weight, anchor)
         self._placed += anchor[3]
         known = self._lists.get(weight)
@@ -110,24 +113,23 @@ class GreedyFill:
     def come(self, entry: Entry, view: ClusterView) -> Sequence[Action]:
         """Let a new job wait, the last of all; return who to preempt and who to start."""
         free, size = view.free_gpus, entry[3]
-        if free > self._rest:
-            self.waiting.add(entry)
-            self._rest = _UNKNOWN
-            return self.fill(view)
-        # Nobody else fits.
-        if size <= free:
-            self._rest = free - size
-            return [Start(job=entry[2], gpus=size)]
+        if free <= self._rest:  # nobody else fits
+            if size <= free:
+                self._rest = free - size
+                return [Start(job=entry[2], gpus=size)]
+            preempts = self._displaced_by(entry, size - free, view)
+            if preempts is not None:
+                whole = view.total_gpus - free == self._placed
+                if preempts and whole:
+                    self._rest = _UNKNOWN
+                    self._plan = Plan(view.now, preempts, [entry])
+                    return preempts
+                self.waiting.add(entry)
+                self._rest = free if whole and not preempts else _UNKNOWN
+                return preempts
         self.waiting.add(entry)
-        preempts = self._displaced_by(entry, size - free, view)
-        if preempts is None:
-            self._rest = _UNKNOWN
-            return self.fill(view)
-        whole = view.total_gpus - free == self._placed
-        self._rest = free if whole and not preempts else _UNKNOWN
-        if preempts and whole:
-            self._plan = Plan(view.now, preempts, [entry])
-        return preempts
+        self._rest = _UNKNOWN
+        return self.fill(view)
 
     def come_back(self, entry: Entry, view: ClusterView) -> Sequence[Action]:
         """Let a job that was preempted wait again; return who to preempt and who to start."""
@@ -155,7 +157,6 @@ class GreedyFill:
         for first in plan.chosen:
             size = first[3]
             if size <= free:
-                self.waiting.discard(first[2])
                 free -= size
                 starts.append(Start(job=first[2], gpus=size))
             else:
@@ -173,7 +174,11 @@ class GreedyFill:
         free, rest = view.free_gpus, self._rest
         # Else some were started and do not run yet, or more is on its way than is known here.
         whole = view.total_gpus - free == self._placed
-        self._plan = None
+        if self._plan is not None:
+            for entry in self._plan.chosen:
+                if waits(entry, view):
+                    waiting.add(entry)
+            self._plan = None
         starts: list[Action] = []
         while ordered and free > rest:
             found = self._first_that_fits(free, view.now)
@@ -230,7 +235,7 @@ class GreedyFill:
             last.append(job)
             missing -= job.held_gpus
             if missing <= 0:
-                if missing and -missing >= min(self.waiting.heads):
+                if missing and -missing >= min(self.waiting.heads, default=math.inf):
                     return None
                 return all_but(-missing, last)
         return []
@@ -274,11 +279,15 @@ class GreedyFill:
                     free -= size
                     starts.append(Start(job=entry[2], gpus=size))
                 else:
-                    waiting.add(entry)
                     chosen.append(entry)
+        elif preempts and whole:
+            waiting.discard(first[2])
         self._rest = free if whole and not chosen and not preempts else _UNKNOWN
         if preempts and whole:
             self._plan = Plan(view.now, preempts, chosen)
+        else:
+            for entry in chosen:
+                waiting.add(entry)
         return [*preempts, *starts] if starts else preempts
 
     def _first_that_fits(self, free: int, now: float) -> tuple[list[int], Entry] | None:

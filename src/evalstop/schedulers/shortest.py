@@ -114,12 +114,12 @@ class SrtfEst:
         if type(event) is JobPreempted:
             job = view.jobs.get(event.job)
             if job is not None and job.phase is _WAITING:
-                return fill.come_back(self._entry(job, view.now), view)
+                return fill.come_back(self._entry(job), view)
             fill.leave(event.job)
         elif type(event) is JobSubmitted:
             self._tickets[event.job.id] = self._next_ticket
             self._next_ticket += 1
-            return fill.come(self._entry(view.jobs[event.job.id], view.now), view)
+            return fill.come(self._entry(view.jobs[event.job.id]), view)
         elif type(event) is JobEnded:
             fill.leave(event.job)
             self._tickets.pop(event.job, None)
@@ -127,17 +127,23 @@ class SrtfEst:
             return ()
         return fill.fill(view)
 
-    def _entry(self, job: JobView, now: float) -> Entry:
-        """Return how a job waits."""
-        remaining = job.remaining_s(now)
-        key = remaining * job.gpus if self.weighs_gpus else remaining
+    def _entry(self, job: JobView) -> Entry:
+        """Return how a job waits: what it has attained stands still."""
+        key = _INFINITE
+        if job.estimated_s is not None:
+            key = job.estimated_s - job.service_s
+            if key < 0.0:
+                key = 0.0
+            elif self.weighs_gpus:
+                key *= job.gpus
         return key, self._tickets[job.id], job.id, job.gpus
 
     def _place(self, job: JobView, now: float) -> None:
-        ends = _INFINITE if job.estimated_s is None else now + job.estimated_s - job.attained_s(now)
-        gpus = job.gpus
+        """Note that a job was started just now."""
+        estimate, gpus = job.estimated_s, job.gpus
+        ends = _INFINITE if estimate is None else now + estimate - job.service_s
         anchor = ends, self._tickets[job.id], job.id, job.held_gpus
-        self._fill.place(anchor, weight=gpus if self.weighs_gpus else 1, gpus=gpus)
+        self._fill.place(anchor, gpus if self.weighs_gpus else 1, gpus)
 
 
 class SrsfEst(SrtfEst):
