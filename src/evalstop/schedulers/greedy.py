@@ -107,8 +107,11 @@ class GreedyFill:
         """Forget a job: it waits and runs no longer."""
         if name in self._anchors:
             self._take_off(name)
-        else:
-            self.waiting.discard(name)
+            return
+        self.waiting.discard(name)
+        plan = self._plan
+        if plan is not None:
+            plan.chosen = [entry for entry in plan.chosen if entry[2] != name]
 
     def come(self, entry: Entry, view: ClusterView) -> Sequence[Action]:
         """Let a new job wait, the last of all; return who to preempt and who to start."""
@@ -165,6 +168,8 @@ class GreedyFill:
         if not plan.leaving:
             self._plan = None
             self._rest = free if not left else _UNKNOWN
+            for first in left:  # whose GPUs others are to leave, since before
+                self.waiting.add(first)
         return starts
 
     def fill(self, view: ClusterView) -> Sequence[Action]:
