@@ -3,7 +3,7 @@
     OPENBLAS_NUM_THREADS=1 taskset -c 0 python benchmarks/bench_fleet.py
 
 The bound is the project's own, and holds at every length, whether or not the error is known. CPU
-seconds are bounded rather than wall time, so that a busy machine does not decide; of five tries
+seconds are bounded rather than wall time, so that a busy machine does not decide; of three tries
 the best counts. Seed 0. The fleets:
 
 * **declining**: saturating curves, every other one of which declines in its last two fifths;
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from evalstop import Monitor, parse_rule
 
-RUNS, TRIES = 5_000, 5
+RUNS, TRIES = 5_000, 3
 BOUND = 2e6
 SIGMA = 0.02
 

@@ -9,7 +9,7 @@ from evalstop.core.collapse import FAR, FEWEST_OF_A_RANGE
 from evalstop.detectors.bank import REACH
 from evalstop.detectors.lattice import START as NO_LATTICE
 from evalstop.detectors.lattice import items_of, may_be_share, refined
-from evalstop.detectors.left_out import packed, without_left_out
+from evalstop.detectors.left_out import Curves, Falls, packed, without_left_out
 from evalstop.detectors.scan import Scan, vagueness
 from evalstop.detectors.scan_batch import ROWS, by_eval, statistics
 from evalstop.detectors.scatter import FIRST_ESTIMATE
@@ -20,9 +20,6 @@ __all__ = ["judge_scanned"]
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Places = NDArray[np.int64]
-
-_FEW = 0.1
-"""Share of curves whose statistic is not worth the trouble to leave it out."""
 
 _LEFT_OUT = 12
 """Evaluations of a run that are left out before it is stepped through: each takes a round."""
@@ -84,9 +81,12 @@ def judge_scanned(
         for start in range(0, every.size, ROWS):
             rows = every[start : start + ROWS]
             variances = errors[rows] ** 2 if is_known else None
-            statistic[rows], threshold[rows], settled = _packed(
-                table[rows], variances, present[rows], limits, rule.ranges
+            curves, falls, settled = without_left_out(
+                packed(table[rows], variances, present[rows]), rule.ranges, rounds=_LEFT_OUT
             )
+            found, limit = _told(curves, falls, statistic[rows], limits)
+            statistic[rows] = np.where(present[rows], found, 0.0)
+            threshold[rows] = np.where(present[rows], limit, 0.0)
             until[rows[~settled]] = evals
     return until
 
@@ -106,7 +106,7 @@ def _told_by_items(scores: list[float]) -> int:
 def _whole(
     scores: Array, variances: Array | None, present: Flags, ranges: float
 ) -> tuple[Array, Flags]:
-    """Return the statistic, and of which runs it is void: those with gaps or perhaps a collapse."""
+    """Return the statistic, and of which runs it may be void: those with gaps or a collapse."""
     apart: Flags = np.zeros(scores.shape[0], dtype=np.bool_)
     if not present.all():
         # What stands after a run's end is read by no verdict before it: any number will do.
@@ -122,17 +122,8 @@ def _whole(
     else:
         variances = np.ascontiguousarray(variances.T)
         apart |= _may_fall_far(curves, variances)
-    if apart.mean() <= _FEW:
-        found = by_eval(curves, variances, noise=noise).T
-    else:
-        rows = np.flatnonzero(~apart)
-        found = np.zeros_like(scores)
-        found[rows] = by_eval(
-            curves[:, rows],
-            None if variances is None else variances[:, rows],
-            noise=None if noise is None else noise[:, rows],
-        ).T
-    return np.where(present, found, 0.0), apart
+    found = by_eval(curves, variances, noise=noise)
+    return np.where(present, found.T, 0.0), apart
 
 
 def _may_fall_far(curves: Array, variances: Array) -> Flags:
@@ -175,23 +166,25 @@ def _falls_out_of_reach(curves: Array, noise: Array, ranges: float) -> Flags:
     return found
 
 
-def _packed(
-    scores: Array, variances: Array | None, present: Flags, limits: Array, ranges: float
-) -> tuple[Array, Array, Flags]:
-    """Return statistic, threshold and of which runs both hold."""
-    curves, falls, settled = without_left_out(
-        packed(scores, variances, present), ranges, rounds=_LEFT_OUT
-    )
-    found = statistics(curves.scores, curves.variances)
-    np.maximum(found, limits, out=found, where=falls.sure)
-    kept = np.zeros_like(present)
-    runs, evals = np.nonzero(np.arange(scores.shape[1]) < curves.lengths[:, None])
-    kept[runs, curves.places[runs, evals]] = True
+def _told(curves: Curves, falls: Falls, statistic: Array, limits: Array) -> tuple[Array, Array]:
+    """Return statistic and threshold after each evaluation of whole runs.
+
+    Args:
+        curves: what is left of the runs.
+        falls: of that.
+        statistic: as it would be if nothing were missing or left out.
+        limits: thresholds by number of evaluations.
+    """
+    evals = np.arange(statistic.shape[1])
+    within = evals < curves.lengths[:, None]
+    changed = np.flatnonzero(((curves.places != evals) & within).any(axis=1))
+    fewer = curves.of(changed)
+    statistic[changed] = statistics(fewer.scores, fewer.variances)
+    np.maximum(statistic, limits, out=statistic, where=falls.sure)
+    kept = np.zeros_like(within)
+    runs, places = np.nonzero(within)
+    kept[runs, curves.places[runs, places]] = True
     # An evaluation that waits, or was left out, gets the verdict of the one before.
     source = np.maximum(np.cumsum(kept, axis=1) - 1, 0)
     source -= kept & np.take_along_axis(falls.waiting, source, axis=1)
-    return (
-        np.where(present, np.take_along_axis(found, source, axis=1), 0.0),
-        np.where(present, limits[source], 0.0),
-        settled,
-    )
+    return np.take_along_axis(statistic, source, axis=1), limits[source]
