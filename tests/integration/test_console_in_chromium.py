@@ -21,6 +21,7 @@ CHROMIUM = "/usr/bin/chromium"
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",  # containers have little of it
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
