@@ -52,7 +52,7 @@ class RulePlatform:
 
     def submit(self, job, *, status=201, **fields):
         fields = {"id": job, "direction": "max", "job_type": "rlhf", "tenant": "t"} | fields
-        fields = {"command": ["sleep", "1000"], "grace_s": 1} | fields
+        fields = {"command": ["sleep", "400"], "grace_s": 1} | fields
         return self.post("/jobs", fields, status)
 
     def report(self, job, *scores, first=1, **fields):

@@ -30,7 +30,7 @@ def command(platform, monkeypatch, capsys):
 
 def submitted(command, tmp_path, job, **fields):
     path = tmp_path / "job.json"
-    one = {"id": job, "direction": "max", "job_type": "rlhf", "command": ["sleep", "1000"]}
+    one = {"id": job, "direction": "max", "job_type": "rlhf", "command": ["sleep", "400"]}
     path.write_text(json.dumps(one | {"grace_s": 1} | fields))
     return command("submit", str(path))
 
@@ -153,7 +153,7 @@ def test_tokens_from_the_command_line(command, platform, job, monkeypatch):
 
 
 def test_of_several_jobs_the_good_ones_are_handed_in(command, job, tmp_path):
-    good = {"direction": "max", "command": ["sleep", "1000"], "grace_s": 1}
+    good = {"direction": "max", "command": ["sleep", "400"], "grace_s": 1}
     path = tmp_path / "jobs.json"
     path.write_text(
         json.dumps(
