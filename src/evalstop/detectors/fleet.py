@@ -55,7 +55,7 @@ class Fleet(Struct, frozen=True, kw_only=True, eq=False):
 def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None = None) -> Fleet:
     """Judge many curves, each from its start.
 
-    `Scan` runs on whole arrays, at two million evaluations a second and more on one core, and so
+    `Scan` runs on whole arrays, at some two million evaluations a second on one core, and so
     does `Bayes` where all errors are equal. Other rules, runs some of whose evaluations have an
     error and some have none, and scores without one that betray their number of items are stepped
     one evaluation at a time. The verdicts are the same.
