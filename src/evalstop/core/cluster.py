@@ -154,15 +154,23 @@ class ClusterState:
         )
 
     def _start(self, event: JobStarted) -> None:
-        job, gpus = self._jobs.get(event.job), event.gpus
-        if job is None or job.phase is not _STARTING or job.held_gpus != gpus:
-            self._start_otherwise(event)
-            return
-        force_setattr(job, "phase", _RUNNING)
-        self._begin(job, event)
+        job, gpus, rate = self._jobs.get(event.job), event.gpus, event.rate
+        if job is not None and job.phase is _STARTING and job.held_gpus == gpus:
+            force_setattr(job, "phase", _RUNNING)
+        else:
+            job = self._start_otherwise(event)
+        attempt = job.attempt
+        force_setattr(job, "attempt", attempt + 1)
+        force_setattr(job, "started_at", event.time)
+        if rate is None:
+            rate = gpus / job.gpus
+        if rate != job.rate:
+            force_setattr(job, "rate", rate)
+        if not attempt:
+            force_setattr(job, "first_started_at", event.time)
 
-    def _start_otherwise(self, event: JobStarted) -> None:
-        """Start a job that was promised other GPUs, or none."""
+    def _start_otherwise(self, event: JobStarted) -> JobView:
+        """Start a job that was promised other GPUs, or none; return it."""
         job = self._known(event, event.job, MAY_START)
         if job.phase is _WAITING:
             self._hold(job, event.gpus, event.pool)
@@ -170,19 +178,7 @@ class ClusterState:
             self._hold(job, event.gpus - job.held_gpus, self._pool_of.get(job.id, ""))
         if job.phase is not _RELEASING:
             force_setattr(job, "phase", _RUNNING)
-        self._begin(job, event)
-
-    @staticmethod
-    def _begin(job: JobView, event: JobStarted) -> None:
-        attempt, rate = job.attempt, event.rate
-        force_setattr(job, "attempt", attempt + 1)
-        force_setattr(job, "started_at", event.time)
-        if rate is None:
-            rate = event.gpus / job.gpus
-        if rate != job.rate:
-            force_setattr(job, "rate", rate)
-        if not attempt:
-            force_setattr(job, "first_started_at", event.time)
+        return job
 
     def _wait(self, event: JobPreempted) -> None:
         job = self._known(event, event.job, MAY_BE_PREEMPTED)

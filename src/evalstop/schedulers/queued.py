@@ -86,17 +86,14 @@ class QueueFill:
 
     def run(self, place: Place, gpus: int, now: float) -> None:
         """Note that a job runs, as the last of its key."""
-        if place.runs:
-            self.leave(place)
-        else:
-            self.waiting.discard(place.job)
+        name, key = place.job, place.key
+        self.leave(place) if place.runs else self.waiting.discard(name)
         self._claimant = None
         if now != self._started_at:
             self.settled = _NOT_SETTLED  # who came while it was starting may displace it
         place.runs = True
         place.gpus = gpus
-        key = place.key
-        self._running[key][place.job] = place
+        self._running[key][name] = place
         if key:
             behind = self._behind
             for ahead in self._ahead[key]:

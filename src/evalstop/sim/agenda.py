@@ -68,8 +68,9 @@ class Agenda:
             quiet = self._kernel.foresee(run.id, run.ahead, cursor)
             # Where nothing is, nobody is asked again before the job sets out again.
             run.quiet = min(evals, quiet) if quiet > cursor else -1
+        due_s = run.next_due() if cursor < evals else run.end_due()
         run.ticket = ticket = next(self._tickets)
-        heappush(self.heap, (run.next_due(), run.index, ticket, run))
+        heappush(self.heap, (due_s, run.index, ticket, run))
 
     def forget_foreseen(self, run: Run) -> None:
         """Trust no longer in what was foreseen of a job: it is about to be told of otherwise."""

@@ -144,18 +144,19 @@ class Run:
         in which the job set out is waited for too: things that happened before the job did may
         come after it in the order of equal times.
         """
-        cursor, evals, begun_at = self.cursor, self.evals, self.begun_at
-        if cursor >= evals:
-            self.due = cursor
-            at = self.origin + self.pace * self.last_s
-            return at if at >= begun_at else begun_at  # noqa: FURB136 -- as in time_of
-        offsets = self.job.eval_offsets
+        offsets, cursor, begun_at = self.job.eval_offsets, self.cursor, self.begun_at
         if cursor < self.quiet and self.origin + self.pace * offsets[cursor] > begun_at:
             cursor = self.quiet
         self.due = cursor
-        at = self.origin + self.pace * (offsets[cursor] if cursor < evals else self.last_s)
+        at = self.origin + self.pace * (offsets[cursor] if cursor < self.evals else self.last_s)
         # As in time_of, in place.
         return at if at >= begun_at else begun_at  # noqa: FURB136 -- as there
+
+    def end_due(self) -> float:
+        """Return when a job ends that has made all its evaluations; that is next."""
+        self.due = self.evals
+        at, begun_at = self.origin + self.pace * self.last_s, self.begun_at
+        return at if at >= begun_at else begun_at  # noqa: FURB136 -- as in time_of
 
     def made_before(self, time: float, *, inclusive: bool) -> int:
         """Return the index of the first evaluation that was not made before a time.

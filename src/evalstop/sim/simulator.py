@@ -279,8 +279,11 @@ class Simulator:
     def _fire(self, timer: TimerFired) -> None:
         """Wake the policy, unless it is stuck."""
         actions = self._ask(timer)
-        idle = not actions or all(type(action) is WakeAt for action in actions)
-        self._idle_timers = self._idle_timers + 1 if idle else 0
+        self._idle_timers += 1
+        for action in actions:
+            if type(action) is not WakeAt:
+                self._idle_timers = 0
+                break
         if self._idle_timers > _TIMERS_WITHOUT_PROGRESS:
             msg = (
                 f"the policy set {self._idle_timers} timers in a row and did nothing else, with "
@@ -315,7 +318,7 @@ class Simulator:
             elif type(action) is Preempt:
                 self._preempt(now, action)
             elif type(action) is WakeAt:
-                time = max(now, action.time)
+                time = action.time if action.time > now else now  # noqa: FURB136 -- as in Run
                 self._agenda.later(time, TimerFired(time=time, token=action.token))
             elif type(action) is Resize:
                 self._resize(now, action)
