@@ -107,12 +107,14 @@ class Run:
         self.held_gpus = 0
         self.held_since = 0.0
 
-    def hold(self, now: float, gpus: int, speed: float) -> None:
-        """Take GPUs of this speed: a start was ordered."""
+    def hold(self, now: float, gpus: int, speed: float) -> float:
+        """Take GPUs of this speed: a start was ordered. Return the service per second on them."""
+        self.rate = rate = self.job.rate(gpus) * speed
         self.speed = speed
         self.stage = _STARTING
         self.held_gpus = gpus
         self.held_since = now
+        return rate
 
     def begin(self, now: float) -> None:
         """Train from here on."""
@@ -123,9 +125,8 @@ class Run:
             self.ahead = Ahead(
                 steps=job.eval_steps, scores=job.scores, stderrs=job.stderrs, proxies=job.proxies
             )
-        self.begun_at = now  # from here on what `_go` does, in place
-        self.rate = rate = job.rate(self.held_gpus) * self.speed
-        self.pace = pace = 1.0 / rate
+        self.begun_at = now
+        self.pace = pace = 1.0 / self.rate
         self.origin = now - pace * self.service_s
 
     def time_of(self, index: int) -> float:

@@ -135,9 +135,9 @@ class Simulator:
             IllegalActionError: if the policy asks for something impossible.
             InputError: if nothing but timers happen, with jobs waiting: a policy that is stuck.
         """
-        arrivals = enumerate(self._workload.reported())
+        arrivals = self._workload.reported()
         arrival = next(arrivals, None)
-        arrives_s = math.inf if arrival is None else arrival[1].submit_s
+        arrives_s = math.inf if arrival is None else arrival.submit_s
         agenda, facts = self._agenda, self._facts
         heap = agenda.heap
         while True:
@@ -149,9 +149,9 @@ class Simulator:
                 self._let_happen(arrives_s)
             elif arrival is not None:
                 agenda.now, agenda.place = arrives_s, BEHIND
-                self._submit(*arrival)
+                self._submit(arrival)
                 arrival = next(arrivals, None)
-                arrives_s = math.inf if arrival is None else arrival[1].submit_s
+                arrives_s = math.inf if arrival is None else arrival.submit_s
             else:
                 return self.log
 
@@ -209,10 +209,10 @@ class Simulator:
 
     # ---- what happens --------------------------------------------------------------------
 
-    def _submit(self, index: int, job: SimJob) -> None:
-        spec, time = job.spec, job.submit_s
-        self._runs[spec.id] = Run(index, job)
-        self.log.submits += 1
+    def _submit(self, job: SimJob) -> None:
+        spec, time, log = job.spec, job.submit_s, self.log
+        self._runs[spec.id] = Run(log.submits, job)
+        log.submits += 1
         self._idle_timers = 0
         actions = self._ask(JobSubmitted(time=time, job=spec))
         if actions:
@@ -333,11 +333,10 @@ class Simulator:
         name, gpus, pool, costs = action.job, action.gpus, action.pool, self._costs
         run = self._runs[name]
         speed = self._speeds.get(pool, 1.0)
-        run.hold(now, gpus, speed)
-        plain = speed == 1.0 and run.job.noise_scale is None
-        rate = None if plain else run.job.rate(gpus) * speed
-        delay_s = costs.restart_s if run.started_before else costs.start_s
-        time = now + delay_s
+        rate: float | None = run.hold(now, gpus, speed)
+        if speed == 1.0 and run.job.noise_scale is None:
+            rate = None
+        time = now + (costs.restart_s if run.started_before else costs.start_s)
         self._at(now, time, JobStarted(time=time, job=name, gpus=gpus, pool=pool, rate=rate))
 
     def _evaluate_again(self, now: float, action: RequestEval) -> None:
