@@ -28,6 +28,7 @@ os.environ |= {
 
 import pytest
 from free_ports import free_port
+from ray._private import services
 from ray.cluster_utils import Cluster
 
 from evalstop.backends.ray import RayBackend
@@ -35,7 +36,6 @@ from evalstop.core.errors import BackendError
 from evalstop.ports import Launch, Order, RunState
 
 GPUS_A_NODE = 2
-STORE = 100 * 2**20
 
 
 def until_jobs_are_taken(address, within_s=900.0):
@@ -55,35 +55,42 @@ def until_jobs_are_taken(address, within_s=900.0):
     backend.forget("first")
 
 
-def add_node(cluster, *, tries=4, **node):
-    """Add a node; Ray gives its processes half a minute to get up, and not a second more."""
-    try:
-        return cluster.add_node(**node)
-    except Exception as error:
-        if tries == 1 or "timed out during startup" not in str(error):
-            raise
-        return add_node(cluster, tries=tries - 1, **node)
+def patient(ask, within_s=600.0):
+    """Ask again for that long: Ray gives a node half a minute to sign on, and not a second more."""
+
+    def asked(*arguments):
+        deadline = time.monotonic() + within_s
+        while True:
+            try:
+                return ask(*arguments)
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    return asked
 
 
-def started_head(tries=4):
-    """Start the first node, each time anew: on a port that no earlier try holds."""
-    made, port = Cluster(), free_port()
-    made.dashboard = f"http://127.0.0.1:{port}"
-    head = {"include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": port}
-    try:
-        add_node(made, tries=1, num_cpus=4, num_gpus=GPUS_A_NODE, object_store_memory=STORE, **head)
-    except Exception as error:
-        if tries == 1 or "timed out during startup" not in str(error):
-            raise
-        return started_head(tries - 1)
-    return made
+services.get_node = patient(services.get_node)
 
 
 @pytest.fixture(scope="session")
 def cluster():
-    made = started_head()
-    add_node(made, num_cpus=2, num_gpus=GPUS_A_NODE, object_store_memory=STORE)
+    port = free_port()
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 4,
+            "num_gpus": GPUS_A_NODE,
+            "include_dashboard": True,
+            "dashboard_host": "127.0.0.1",
+            "dashboard_port": port,
+            "object_store_memory": 100 * 2**20,
+        },
+    )
+    made.add_node(num_cpus=2, num_gpus=GPUS_A_NODE, object_store_memory=100 * 2**20)
     made.wait_for_nodes(timeout=300)
+    made.dashboard = f"http://127.0.0.1:{port}"
     until_jobs_are_taken(made.dashboard)
     yield made
     made.shutdown()

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from conftest import GPUS_A_NODE, add_node
+from conftest import GPUS_A_NODE
 from evalstop.backends.ray import RayBackend
 from evalstop.core.errors import BackendError
 from evalstop.ports import Launch, Order, RunState
@@ -118,7 +118,7 @@ def test_the_environment_and_the_working_directory_reach_the_job(backend, tmp_pa
 
 
 def test_a_lost_node_takes_its_gpus_and_its_jobs_with_it(cluster, backend):
-    node = add_node(cluster, num_cpus=1, num_gpus=8, object_store_memory=100 * 2**20)
+    node = cluster.add_node(num_cpus=1, num_gpus=8, object_store_memory=100 * 2**20)
     eventually(lambda: backend.listing().gpus == 2 * GPUS_A_NODE + 8, 300.0)
     run(backend, ("sleep", "3000"), gpus=8)
     reaches(backend, "a", RunState.RUNNING)
