@@ -12,7 +12,7 @@ a backlog that is the end of the list: O(sizes + jobs displaced) an event, whate
 
 **Rest.** Once nobody who waits fits, time alone changes nothing: keys of those who run fall, those
 of who waits stand still, so R only falls. Then a new job is the only one that may fit, and when
-GPUs come free, nobody fits any longer as soon as as many are taken again. `Plan` likewise keeps
+GPUs come free, nobody fits any longer as soon as as many are taken again. A `Plan` likewise keeps
 what a walk has chosen for the facts of its preemptions, as long as the time is the same.
 """
 
@@ -23,11 +23,11 @@ from bisect import bisect_left, insort
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from evalstop.core.actions import Action, Preempt, Start
+from evalstop.core.actions import Action, Start
 from evalstop.core.job import Phase
 from evalstop.schedulers.anchors import backwards, is_near, lowest
 from evalstop.schedulers.waiting import Entry, WaitingJobs
-from evalstop.schedulers.walk import PlacedEntry, all_but, preempt_last, take, waits, walk
+from evalstop.schedulers.walk import PlacedEntry, Plan, all_but, preempt_last, take, waits, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from evalstop.core.policy import ClusterView
     from evalstop.schedulers.anchors import Anchor
 
-__all__ = ["GreedyFill", "Plan"]
+__all__ = ["GreedyFill"]
 
 # Bound once: looking up a member of an Enum costs 0.25 us on CPython 3.11.
 _PREEMPTING = Phase.PREEMPTING
@@ -46,23 +46,6 @@ _UNKNOWN = -math.inf
 
 _KEY = itemgetter(0)
 _GPUS = itemgetter(3)
-
-
-class Plan:
-    """What a walk has chosen, until its preemptions are facts.
-
-    Attributes:
-        time: when it was; at another time keys are others.
-        leaving: who is to be preempted and runs still.
-        chosen: who is to start and waits still, in order; not among those who wait otherwise.
-    """
-
-    __slots__ = ("chosen", "leaving", "time")
-
-    def __init__(self, time: float, preempts: Sequence[Action], chosen: list[Entry]) -> None:
-        self.time = time
-        self.leaving = {action.job for action in preempts if type(action) is Preempt}
-        self.chosen = chosen
 
 
 class GreedyFill:
@@ -120,16 +103,9 @@ class GreedyFill:
             if size <= free:
                 self._rest = free - size
                 return [Start(job=entry[2], gpus=size)]
-            preempts = self._displaced_by(entry, size - free, view)
-            if preempts is not None:
-                whole = view.total_gpus - free == self._placed
-                if preempts and whole:
-                    self._rest = _UNKNOWN
-                    self._plan = Plan(view.now, preempts, [entry])
-                    return preempts
-                self.waiting.add(entry)
-                self._rest = free if whole and not preempts else _UNKNOWN
-                return preempts
+            last = self._behind_newcomer(entry, size - free, view)
+            if last is not None:
+                return self._make_room(entry, last, view)
         self.waiting.add(entry)
         self._rest = _UNKNOWN
         return self.fill(view)
@@ -206,14 +182,13 @@ class GreedyFill:
         del known[bisect_left(known, anchor)]
         self._placed -= anchor[3]
 
-    def _displaced_by(
+    def _behind_newcomer(
         self, newcomer: Entry, missing: int, view: ClusterView
-    ) -> list[Action] | None:
-        """Return who is to be preempted for a job that is the only one to fit, last one first.
+    ) -> list[JobView] | None:
+        """Return those who run from whose GPUs a job may take what it needs, last one first.
 
-        Those are the last who run. All who are behind it and keep what they have fit as before,
-        and nobody else who waits does if fewer GPUs are left over than anyone asks for. None if
-        that is not so, or if the list does not tell the order of those who run.
+        They are the last who run. Empty if that is not enough; None if the list does not tell the
+        order of those who run.
 
         Args:
             newcomer: the last of all jobs, so that it comes behind others of its key.
@@ -240,10 +215,36 @@ class GreedyFill:
             last.append(job)
             missing -= job.held_gpus
             if missing <= 0:
-                if missing and -missing >= min(self.waiting.heads, default=math.inf):
-                    return None
-                return all_but(-missing, last)
+                return last
         return []
+
+    def _make_room(
+        self, newcomer: Entry, last: list[JobView], view: ClusterView
+    ) -> Sequence[Action]:
+        """Walk from a new job on, where nobody else fits; return who is to be preempted.
+
+        All who run ahead of ``last`` keep what they have, and nobody who waits ahead of them fits
+        now. Nor does anyone else if fewer GPUs are left over than anyone asks for.
+
+        Args:
+            newcomer: the job.
+            last: those who run from whom it may take what it needs, last one first; maybe nobody.
+            view: the cluster as it is.
+        """
+        free = view.free_gpus
+        whole = view.total_gpus - free == self._placed
+        if not last:
+            self.waiting.add(newcomer)
+            self._rest = free if whole else _UNKNOWN
+            return ()
+        missing = newcomer[3] - free
+        spare = sum([job.held_gpus for job in last]) - missing
+        if not spare or spare < min(self.waiting.heads, default=math.inf):
+            return self._order([newcomer], all_but(spare, last), [], free, view, whole=whole)
+        ((_, known),) = self._lists.items()
+        tail = self._behind([len(known) - len(last)], view)
+        walked, preempts = walk(tail, -missing, self.waiting, view)
+        return self._order([newcomer, *walked], preempts, [], free, view, whole=whole)
 
     def _displace(
         self,
@@ -268,31 +269,43 @@ class GreedyFill:
         """
         waiting = self.waiting
         free = view.free_gpus - sum([action.gpus for action in starts if type(action) is Start])
-        chosen = [first]
-        preempts: list[Action] | None = None
+        chosen, preempts = [first], None
         if len(places) == 1:
             preempts, last = self._preempt_last(first, free, view)
-            if last and preempts is None:
+            if preempts is not None:
+                waiting.discard(first[2])
+            elif last:
                 ((_, known),) = self._lists.items()
                 places = [len(known) - last]
         if preempts is None:
-            walked, preempts = walk(self._behind(places, view), free, waiting, view)
-            chosen = []
-            for entry in walked:
-                size = entry[3]
-                if size <= free:
-                    free -= size
-                    starts.append(Start(job=entry[2], gpus=size))
-                else:
-                    chosen.append(entry)
-        elif preempts and whole:
-            waiting.discard(first[2])
-        self._rest = free if whole and not chosen and not preempts else _UNKNOWN
+            chosen, preempts = walk(self._behind(places, view), free, waiting, view)
+        return self._order(chosen, preempts, starts, free, view, whole=whole)
+
+    def _order(
+        self,
+        chosen: list[Entry],
+        preempts: list[Action],
+        starts: list[Action],
+        free: int,
+        view: ClusterView,
+        *,
+        whole: bool,
+    ) -> Sequence[Action]:
+        """Start those chosen who fit into what is free; keep the others until the rest is done."""
+        left: list[Entry] = []
+        for entry in chosen:
+            size = entry[3]
+            if size <= free:
+                free -= size
+                starts.append(Start(job=entry[2], gpus=size))
+            else:
+                left.append(entry)
+        self._rest = free if whole and not left and not preempts else _UNKNOWN
         if preempts and whole:
-            self._plan = Plan(view.now, preempts, chosen)
+            self._plan = Plan(view.now, preempts, left)
         else:
-            for entry in chosen:
-                waiting.add(entry)
+            for entry in left:
+                self.waiting.add(entry)
         return [*preempts, *starts] if starts else preempts
 
     def _first_that_fits(self, free: int, now: float) -> tuple[list[int], Entry] | None:
@@ -327,7 +340,6 @@ class GreedyFill:
         """
         ((weight, known),) = self._lists.items()
         waiting = self.waiting
-        fewest = min(waiting.heads)
         end = known[-1][0] if known else -math.inf
         room, before = -1, 0
         for head in waiting.ordered:
@@ -336,7 +348,7 @@ class GreedyFill:
                 return [before], head  # where it stands plays no part
             least = lowest(head[0], weight, now)
             if end < least:  # nobody who runs is behind those who are left
-                fits = waiting.first(free) if fewest <= free else None
+                fits = waiting.first(free) if free > 0 else None
                 return None if fits is None else ([before], fits)
             place = bisect_left(known, (least,), before)
             if room < 0:
@@ -345,7 +357,7 @@ class GreedyFill:
                 room -= sum(map(_GPUS, known[before:place]))
             if size <= room:
                 return [place], head
-            if room < fewest:
+            if room < min(waiting.heads):
                 return None
             before = place
         return None

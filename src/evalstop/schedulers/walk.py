@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evalstop.core.policy import ClusterView
     from evalstop.schedulers.waiting import Entry, WaitingJobs
 
-__all__ = ["PlacedEntry", "all_but", "displace", "preempt_last", "take", "waits", "walk"]
+__all__ = ["PlacedEntry", "Plan", "all_but", "displace", "preempt_last", "take", "waits", "walk"]
 
 PlacedEntry: TypeAlias = "tuple[Entry, JobView]"
 """A running job and its key of now: compares with those who wait, as no two share a number."""
@@ -29,6 +29,23 @@ PlacedEntry: TypeAlias = "tuple[Entry, JobView]"
 _PREEMPTING = Phase.PREEMPTING
 _RUNNING = Phase.RUNNING
 _WAITING = Phase.WAITING
+
+
+class Plan:
+    """What a walk has chosen, until its preemptions are facts.
+
+    Attributes:
+        time: when it was; at another time keys are others.
+        leaving: who is to be preempted and runs still.
+        chosen: who is to start and waits still, in order; not among those who wait otherwise.
+    """
+
+    __slots__ = ("chosen", "leaving", "time")
+
+    def __init__(self, time: float, preempts: Sequence[Action], chosen: list[Entry]) -> None:
+        self.time = time
+        self.leaving = {action.job for action in preempts if type(action) is Preempt}
+        self.chosen = chosen
 
 
 def take(entry: Entry, waiting: WaitingJobs, view: ClusterView) -> int:
