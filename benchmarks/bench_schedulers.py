@@ -23,8 +23,8 @@ machine. Workloads are made beforehand; the record of each run and its summary a
 
 Measured 2026-11 on one of two shared cores (CPython 3.11.2 and 3.11.7): rigid FIFO 59,000 to 72,000
 jobs/s; Philly 1.1 to 1.6 s; 2D-LAS 18,000 to 21,000 jobs/s (13,400 to 20,100 with 25 processes on
-both cores); SRTF-Est under EvalStop 136,000 to 201,000 events/s at 10,000 waiting (seldom below
-176,000, with 15 to 25 processes on both cores).
+both cores); SRTF-Est under EvalStop 178,000 to 216,000 events/s at 10,000 waiting (134,000 once,
+with up to 45 processes on both cores).
 Peers measured 2026-11 on a machine of this kind. Exits with 1 if a bound is missed.
 """
 
