@@ -112,6 +112,15 @@ def test_the_server_may_be_killed_and_nothing_that_was_answered_is_lost(server, 
     store.close()
 
 
+def test_a_connection_that_a_kill_left_in_the_middle_of_a_batch_is_not_used_again(address):
+    store = PostgresStore(address)
+    store.append(story()[:2])
+    store._local.connection.pgconn.enter_pipeline_mode()
+    store.append(story()[2:4])
+    assert list(store.read()) == story()[:4]
+    store.close()
+
+
 def test_a_lease_passes_on_within_moments_of_a_kill(address):
     script = (
         "import sys, time; from evalstop.store.postgres import PostgresLease\n"

@@ -45,6 +45,20 @@ def _connect(address: str) -> psycopg.Connection[tuple[Any, ...]]:
     )
 
 
+def _is_sound(connection: psycopg.Connection[tuple[Any, ...]], error: psycopg.Error) -> bool:
+    """Whether a connection may be used again after an error.
+
+    One whose server was killed in the middle of a batch says that it is neither broken nor closed,
+    and refuses whatever comes ("not allowed in pipeline mode"). To connect anew costs next to
+    nothing.
+    """
+    if connection.broken or connection.closed:
+        return False
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return False
+    return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+
 class PostgresStore:
     """`evalstop.ports.EventStore` and `SnapshotStore` in the database at ``address``.
 
@@ -73,7 +87,7 @@ class PostgresStore:
                 connection = self._local.connection = _connect(self._address)
             yield connection
         except psycopg.Error as error:
-            if connection is not None and (connection.broken or connection.closed):
+            if connection is not None and not _is_sound(connection, error):
                 connection.close()
                 self._local.connection = None
             message = f"PostgreSQL: {str(error).strip()}; is the server up, and its disk not full?"
