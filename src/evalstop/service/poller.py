@@ -79,8 +79,10 @@ def after_look(took_s: float, *, every_s: float) -> float:
     """Return the seconds to pause after a look that took so long.
 
     Example:
-        >>> [after_look(took_s, every_s=2.0) for took_s in (0.01, 0.5, 7.0)]
-        [2.0, 4.5, 10.0]
+        >>> after_look(0.01, every_s=2.0), after_look(0.5, every_s=2.0)
+        (2.0, 4.5)
+        >>> after_look(7.0, every_s=2.0)
+        10.0
     """
     return max(every_s, min(_LONGEST_PAUSE_S, _SHARE * took_s))
 
