@@ -2,8 +2,8 @@
 
 --no-skips         a skipped test is a failed run: in CI everything that tests need is there
 --must-run PREFIX  tests whose id starts so must have been run, and none of them skipped
---await-run FILE   another run, beside this one, leaves its exit status in FILE: end after it, and
-                   fail if it failed; its coverage data counts too
+--await-run=FILE   another run, beside this one, leaves its exit status in FILE: end after it, and
+                   fail if it failed; its coverage data counts too (with "=": see .ci/run)
 --coverage-gates   branch coverage of each group of packages must reach its bound
 """
 

@@ -52,6 +52,26 @@ def test_a_run_is_as_good_as_those_beside_it(tmp_path, status, expected):
     assert ("the run beside this one failed with" in done.stdout) == (expected != 0)
 
 
+def test_a_run_that_has_ended_already_is_not_taken_for_tests_to_run(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/conftest.py").write_text("from gates import *\n")
+    (tmp_path / "tests/test_it.py").write_text(PASSES)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    (tmp_path / "trl").write_text("0\n")
+    # Options of a conftest are known only once pytest has found out where the tests are.
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--await-run=trl"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--await-run " not in (TESTS.parent / ".ci/run").read_text()
+
+
 def test_the_gates_wait_for_a_run_that_has_not_ended(tmp_path):
     file = tmp_path / "ray"
     later = threading.Timer(0.3, file.write_text, ["3\n"])
