@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-__all__ = ["MOST", "REACH", "WINDOWS", "Bank", "bank_at"]
+__all__ = ["DROP_SCALE", "MOST", "REACH", "WINDOWS", "Bank", "bank_at", "decline"]
 
 WINDOWS = (1, 2, 3, 5, 8, 13, 21, 34)
 """Lengths of the level and of the falling part, in evaluations."""
@@ -32,7 +32,7 @@ WINDOWS = (1, 2, 3, 5, 8, 13, 21, 34)
 REACH = 2 * WINDOWS[-1]
 """Evaluations that the longest filter spans."""
 
-_DROP_SCALE = 4.0
+DROP_SCALE = 4.0
 """Scale of the half-normal prior on the size of the drop, in standard errors of one evaluation.
 
 Much smaller drops cannot be seen at all and much larger ones cannot be missed, so the power
@@ -130,15 +130,26 @@ def bank_at(count: int) -> Bank:
     return _bank(min(count, REACH))
 
 
+def decline(level: int, falling: int) -> NDArray[np.float64]:
+    """Return the shape of a decline less its mean, (level + falling,).
+
+    Args:
+        level: evaluations before the fall.
+        falling: evaluations of the fall, -sqrt(i / falling) for i = 1, 2, ...
+    """
+    template = np.concatenate([np.zeros(level), -np.sqrt(np.arange(1, falling + 1) / falling)])
+    shape: NDArray[np.float64] = template - template.mean()
+    return shape
+
+
 @cache
 def _bank(span: int) -> Bank:
     windows = [(p, r) for p in WINDOWS for r in WINDOWS if p + r <= span]
     weights = np.zeros((len(windows), span))
     for row, (p, r) in enumerate(windows):
-        template = np.concatenate([np.zeros(p), -np.sqrt(np.arange(1, r + 1) / r)])
-        weights[row, span - p - r :] = template - template.mean()
+        weights[row, span - p - r :] = decline(p, r)
     power = (weights**2).sum(axis=1)
-    shrinkage = power * _DROP_SCALE**2 / (1.0 + power * _DROP_SCALE**2)
+    shrinkage = power * DROP_SCALE**2 / (1.0 + power * DROP_SCALE**2)
     prior = np.array([float(p * r) for p, r in windows]) ** _WEIGHT_POWER
     gain = shrinkage / 2.0
     units = weights / np.sqrt(power)[:, None]

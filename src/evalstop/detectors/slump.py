@@ -26,6 +26,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from evalstop.detectors.bank import DROP_SCALE, decline
+
 __all__ = ["LAST_SLUMP", "WEIGHT", "mixed_with_slump", "mixed_with_slump_one"]
 
 Array = NDArray[np.float64]
@@ -38,8 +40,10 @@ WEIGHT = 0.25
 """Of a slump among declines. A fifth to a third gives the most where a third of all are slumps."""
 
 _LEVELS = (1, 2, 3)
-_DROP_SCALE = 4.0
-"""Scale of the size of the drop, in standard errors of one evaluation, as in the bank."""
+
+_LOG_OTHERS = math.log(1.0 - WEIGHT)
+
+_NOTHING = 1e-300
 
 
 def mixed_with_slump(statistic: Array, scores: Array) -> Array:
@@ -62,7 +66,7 @@ def mixed_with_slump(statistic: Array, scores: Array) -> Array:
     factors = 2.0 * (1.0 + spreads) ** (0.5 * (count - 2)) / left ** (0.5 * (count - 1))
     slump = np.where(answers > 0.0, factors, 0.0).mean(axis=1)
     mixed: Array = np.logaddexp(
-        np.log(1.0 - WEIGHT) + statistic, np.log(np.maximum(WEIGHT * slump, _NOTHING))
+        _LOG_OTHERS + statistic, np.log(np.maximum(WEIGHT * slump, _NOTHING))
     )
     return mixed
 
@@ -87,21 +91,12 @@ def mixed_with_slump_one(statistic: float, scores: Array) -> float:
     return math.log((1.0 - WEIGHT) * math.exp(statistic) + slump)
 
 
-_LOG_OTHERS = math.log(1.0 - WEIGHT)
-
-_NOTHING = 1e-300
-
-
 @cache
 def _shapes(count: int) -> tuple[Array, Array]:
     """Return the shapes, of unit length and free of their mean, (3, n), and g of each, (3,)."""
-    templates = np.zeros((len(_LEVELS), count))
-    for row, level in enumerate(_LEVELS):
-        falling = count - level
-        templates[row, level:] = -np.sqrt(np.arange(1, falling + 1) / falling)
-    templates -= templates.mean(axis=1, keepdims=True)
+    templates = np.stack([decline(level, count - level) for level in _LEVELS])
     power = (templates**2).sum(axis=1)
-    return templates / np.sqrt(power)[:, None], power * _DROP_SCALE**2
+    return templates / np.sqrt(power)[:, None], power * DROP_SCALE**2
 
 
 @cache

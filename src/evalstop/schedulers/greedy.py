@@ -27,7 +27,16 @@ from evalstop.core.actions import Action, Start
 from evalstop.core.job import Phase
 from evalstop.schedulers.anchors import backwards, is_near, lowest
 from evalstop.schedulers.waiting import Entry, WaitingJobs
-from evalstop.schedulers.walk import PlacedEntry, Plan, all_but, preempt_last, take, waits, walk
+from evalstop.schedulers.walk import (
+    PlacedEntry,
+    Plan,
+    all_but,
+    preempt_last,
+    start_who_fits,
+    take,
+    waits,
+    walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,20 +135,12 @@ class GreedyFill:
             self._rest = _UNKNOWN
             return self.fill(view)
         plan.leaving.remove(name)
-        free = view.free_gpus
-        starts: list[Action] = []
-        left: list[Entry] = []
         for first in plan.chosen:
             if not waits(first, view):
                 self._rest = _UNKNOWN
                 return self.fill(view)
-        for first in plan.chosen:
-            size = first[3]
-            if size <= free:
-                free -= size
-                starts.append(Start(job=first[2], gpus=size))
-            else:
-                left.append(first)
+        starts: list[Action] = []
+        free, left = start_who_fits(plan.chosen, view.free_gpus, starts)
         plan.chosen = left
         if not plan.leaving:
             self._plan = None
@@ -292,14 +293,7 @@ class GreedyFill:
         whole: bool,
     ) -> Sequence[Action]:
         """Start those chosen who fit into what is free; keep the others until the rest is done."""
-        left: list[Entry] = []
-        for entry in chosen:
-            size = entry[3]
-            if size <= free:
-                free -= size
-                starts.append(Start(job=entry[2], gpus=size))
-            else:
-                left.append(entry)
+        free, left = start_who_fits(chosen, free, starts)
         self._rest = free if whole and not left and not preempts else _UNKNOWN
         if preempts and whole:
             self._plan = Plan(view.now, preempts, left)

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from evalstop.core.policy import ClusterView
     from evalstop.schedulers.waiting import Entry, WaitingJobs
 
-__all__ = ["PlacedEntry", "Plan", "all_but", "displace", "preempt_last", "take", "waits", "walk"]
+__all__ = [
+    "PlacedEntry",
+    "Plan",
+    "all_but",
+    "displace",
+    "preempt_last",
+    "start_who_fits",
+    "take",
+    "waits",
+    "walk",
+]
 
 PlacedEntry: TypeAlias = "tuple[Entry, JobView]"
 """A running job and its key of now: compares with those who wait, as no two share a number."""
@@ -107,14 +117,30 @@ def displace(
         assert type(action) is Start
         free -= action.gpus
     chosen, preempts = walk(tail, free, waiting, view)
+    for entry in start_who_fits(chosen, free, starts)[1]:
+        waiting.add(entry)
+    return [*preempts, *starts]
+
+
+def start_who_fits(
+    chosen: Sequence[Entry], free: int, starts: list[Action]
+) -> tuple[int, list[Entry]]:
+    """Start those chosen who fit into what is free; return what is left of that, and the others.
+
+    Args:
+        chosen: who is to start, in order.
+        free: GPUs that nobody holds.
+        starts: to be added to.
+    """
+    left: list[Entry] = []
     for entry in chosen:
         size = entry[3]
         if size <= free:
             free -= size
             starts.append(Start(job=entry[2], gpus=size))
         else:
-            waiting.add(entry)
-    return [*preempts, *starts]
+            left.append(entry)
+    return free, left
 
 
 def walk(
