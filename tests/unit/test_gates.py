@@ -17,8 +17,12 @@ TESTS = Path(__file__).parents[1]
 
 def run_pytest(folder: Path, body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(body)
+    return run_in(folder, "-p", "gates", "--rootdir", str(folder), *arguments)
+
+
+def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "gates", "--rootdir", str(folder), *arguments],
+        [sys.executable, "-m", "pytest", *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
@@ -59,15 +63,7 @@ def test_a_run_that_has_ended_already_is_not_taken_for_tests_to_run(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
     (tmp_path / "trl").write_text("0\n")
     # Options of a conftest are known only once pytest has found out where the tests are.
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--await-run=trl"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_in(tmp_path, "--await-run=trl")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "--await-run " not in (TESTS.parent / ".ci/run").read_text()
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stories import story
 
-from evalstop.config.rules import parse_rule
 from evalstop.core.actions import Preempt, Start
 from evalstop.core.cluster import ClusterState
 from evalstop.core.events import (
@@ -17,10 +17,8 @@ from evalstop.core.events import (
 )
 from evalstop.core.job import JobSpec, Phase
 from evalstop.core.kernel import Kernel
-from evalstop.policies.evalstop import EvalStop
 from evalstop.schedulers.shortest import SrsfEst, SrtfEst
 from evalstop.sim.costs import ExecutionCosts
-from evalstop.sim.simulator import Simulator
 from evalstop.workloads.job import SimJob, Workload
 
 COSTS = [
@@ -57,18 +55,6 @@ class WalksAll:
             elif one.phase is Phase.RUNNING:
                 preempts.insert(0, Preempt(job=one.id))
         return [*preempts, *starts]
-
-
-def story(workload, base, *, costs, stops):
-    """Return every event and what it was answered with."""
-    policy = EvalStop(base=base, rules=parse_rule("consecutive:k=2")) if stops else base
-    told = []
-
-    def note(event, actions):
-        told.append((event, [*actions]))
-
-    Simulator(workload, gpus=8, policy=policy, costs=costs, observer=note).run()
-    return told
 
 
 @pytest.mark.parametrize("scheduler", [SrtfEst, SrsfEst])

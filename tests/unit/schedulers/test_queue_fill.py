@@ -4,15 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stories import story
 
-from evalstop.config.rules import parse_rule
 from evalstop.core.actions import Preempt, Start
 from evalstop.core.job import JobSpec, Phase
-from evalstop.policies.evalstop import EvalStop
 from evalstop.schedulers.queued import QueueFill
 from evalstop.schedulers.tiresias import Tiresias
 from evalstop.sim.costs import ExecutionCosts
-from evalstop.sim.simulator import Simulator
 from evalstop.workloads.job import SimJob, Workload
 
 COSTLY = ExecutionCosts(start_s=2.0, restart_s=5.0, preempt_s=3.5, stop_s=1.5, release_s=1.0)
@@ -64,18 +62,10 @@ class PlainFill(QueueFill):
         return False
 
 
-def story(workload, fill, *, limits, promote, costs, stops):
-    """Return every event and what it was answered with."""
+def story_of(workload, fill, *, limits, promote, costs, stops):
     base = Tiresias(limits=limits, promote=promote)
     base._fill = fill(queues=len(limits) + 1)
-    policy = EvalStop(base=base, rules=parse_rule("consecutive:k=2")) if stops else base
-    told = []
-
-    def note(event, actions):
-        told.append((event, [*actions]))
-
-    Simulator(workload, gpus=8, policy=policy, costs=costs, observer=note).run()
-    return told
+    return story(workload, base, costs=costs, stops=stops)
 
 
 @pytest.mark.parametrize("promote", [0.0, 1.0])
@@ -109,7 +99,7 @@ def test_the_queues_are_filled_as_by_walking_every_job(
         )
     workload = Workload.from_jobs(made)
     quick, plain = (
-        story(workload, fill, limits=limits, promote=promote, costs=costs, stops=stops)
+        story_of(workload, fill, limits=limits, promote=promote, costs=costs, stops=stops)
         for fill in (QueueFill, PlainFill)
     )
     assert quick == plain

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,6 +15,21 @@ from evalstop.service.controller import BusyError
 from evalstop.service.live_watches import LiveWatches
 from evalstop.service.views import cluster_view
 from evalstop.store.sqlite import SqliteStore
+
+
+@contextmanager
+def beside(look, over, *, switch_s):
+    """Let another thread look, until what is done meanwhile is over; threads take turns fast."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(switch_s)
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()
+        sys.setswitchinterval(interval)
 
 
 def decline(platform, job, scores=(0.5, 0.6, 0.55, 0.5)):
@@ -305,20 +321,12 @@ def test_gpus_add_up_for_whoever_looks_while_jobs_come_and_go(platform):
             if gpus["free"] + sum(gpus["held"].values()) != gpus["total"]:
                 wrong.append(gpus)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
+    with beside(look, over, switch_s=1e-5):
         for number in range(200):
             platform.submit(f"a{number}")
             platform.look()
             platform.backend.finish(f"a{number}")
             platform.look()
-    finally:
-        over.set()
-        looking.join()
-        sys.setswitchinterval(interval)
     assert wrong == []
 
 
@@ -333,11 +341,7 @@ def test_looking_at_a_curve_meanwhile_changes_no_decision(make_platform):
             for watch in list(watches.values()):
                 assert watch.verdict.best_step < max(1, len(watch.series))
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
+    with beside(look, over, switch_s=1e-6):
         for number in range(40):
             rng, job = random.Random(number), f"j{number}"
             platform.submit(job)
@@ -346,10 +350,6 @@ def test_looking_at_a_curve_meanwhile_changes_no_decision(make_platform):
                 platform.report(job, step, score, stderr=0.01)
             verdicts[job] = platform.controller.kernel.policy.watches[job].verdict
             platform.command("stop", job)
-    finally:
-        over.set()
-        looking.join()
-        sys.setswitchinterval(interval)
     rule = parse_rule("default").for_type("rlhf")
     for job, verdict in verdicts.items():
         points = [
