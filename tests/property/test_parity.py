@@ -4,6 +4,8 @@ CI fails if this file is skipped. The controller's side of the parity is in
 `test_parity_controller.py`.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,15 +23,28 @@ from evalstop.policies.baselines import LossPlateau, StopAt
 from evalstop.policies.evalstop import EvalStop
 from evalstop.policies.guard import Chain
 from evalstop.policies.guards import Budget, Observe, OperatorDesk, Protect, Warn
+from evalstop.schedulers.backfill import FifoBackfill
 from evalstop.schedulers.fifo import Fifo
+from evalstop.schedulers.loss_aware import LossAware
+from evalstop.schedulers.pollux import Pollux
 from evalstop.schedulers.shortest import SjfEst, SrsfEst, SrtfEst
+from evalstop.schedulers.tiresias import Tiresias
 from evalstop.sim.costs import ExecutionCosts
 from evalstop.sim.simulator import Simulator
 from evalstop.workloads.job import SimJob, Workload
 
 GPUS = 8
 
-BASES = [Fifo, SjfEst, SrtfEst, SrsfEst]
+BASES = [
+    Fifo,
+    FifoBackfill,
+    SjfEst,
+    SrtfEst,
+    SrsfEst,
+    partial(LossAware, epoch_s=20.0),
+    partial(Tiresias, limits=(100.0, 400.0), promote=2.0),
+    partial(Pollux, interval_s=7.0),
+]
 
 RULES = [
     {"rlhf": ConsecutiveDecline(k=2), "dpo": ConsecutiveDecline(k=3)},
