@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program's name; ``sys.argv[1:]`` by default.
     """
     from evalstop.cli.commands import application  # noqa: PLC0415 -- quick to import main alone
-    from evalstop.cli.output import spare_words  # noqa: PLC0415 -- same
+    from evalstop.cli.output import spare_words, tell  # noqa: PLC0415 -- same
 
     spare_words()
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -57,15 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILURE
     except (EvalStopError, OSError) as error:
-        print(f"evalstop: {error}", file=sys.stderr)  # noqa: T201 -- the command line's last word
+        tell(f"evalstop: {error}")
         return _USAGE if isinstance(error, (InputError, MissingExtraError)) else _FAILURE
     except Exception as error:  # a user sees one line, not our stack
         if os.environ.get("EVALSTOP_TRACEBACK"):
             raise
-        print(  # noqa: T201 -- the command line's last word
+        tell(
             f"evalstop: unexpected {type(error).__name__}: {error}\n"
-            "This is a bug in evalstop. Set EVALSTOP_TRACEBACK=1 to see where, and report it.",
-            file=sys.stderr,
+            "This is a bug in evalstop. Set EVALSTOP_TRACEBACK=1 to see where, and report it."
         )
         return _FAILURE
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -98,8 +99,16 @@ def application(words: Sequence[str]) -> typer.Typer:
                 no_args_is_help=True,
             )
         else:
-            app.command(name, short_help=entry.help, rich_help_panel=entry.panel)(target)
+            app.command(
+                name, help=_flowing(target), short_help=entry.help, rich_help_panel=entry.panel
+            )(target)
     return app
+
+
+def _flowing(command: Callable[..., None]) -> str:
+    """Return a command's text with a line a paragraph: a terminal has a width of its own."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _load(entry: Entry) -> Callable[..., None] | typer.Typer:

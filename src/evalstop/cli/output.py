@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
     from rich.progress import Progress
-    from rich.table import Table
 
 __all__ = [
     "console",
     "fit",
+    "harmless",
     "number",
     "print_table",
     "progress",
@@ -32,6 +32,8 @@ __all__ = [
     "write_json",
 ]
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn the direction of writing."""
 _PLAIN_WIDTH = 10_000  # a pipe has no width: never wrap or cut what another program reads
 _PLAIN_FROM, _PLAIN_UNTIL = 1e4, 1e9  # whole numbers, rather than powers of ten
 
@@ -46,7 +48,11 @@ def version() -> str:
 
 def write_json(value: object) -> None:
     """Write ``value`` to stdout as one JSON document; NaN and infinities become null."""
-    data = msgspec.json.encode(msgspec.to_builtins(value))
+    plain = msgspec.to_builtins(value)
+    try:
+        data = msgspec.json.encode(plain)
+    except UnicodeEncodeError:  # half a character, or a file's name that is not in UTF-8
+        data = msgspec.json.encode(_whole(plain))
     text = msgspec.json.format(data, indent=2).decode()
     if not _is_unicode(sys.stdout):
         text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
@@ -54,11 +60,34 @@ def write_json(value: object) -> None:
     sys.stdout.write("\n")
 
 
+def _whole(value: object) -> object:
+    """Return plain objects with text that UTF-8 cannot hold written as escapes."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def spare_words() -> None:
     """Have characters that a terminal or pipe cannot show written as escapes, not raise."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and not _is_unicode(stream):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def harmless(text: str, *, keep: str = "") -> str:
+    """Return text with control characters as escapes: names from files may hold any.
+
+    They would break a table's lines, or tell a terminal what to do.
+
+    Args:
+        text: what is to be shown.
+        keep: control characters that may stay.
+    """
+    if text.isprintable():
+        return text
+    return _CONTROL.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
 
 
 def _is_unicode(stream: TextIO) -> bool:
@@ -67,7 +96,7 @@ def _is_unicode(stream: TextIO) -> bool:
 
 def tell(message: str) -> None:
     """Write a line for people to stderr."""
-    print(message, file=sys.stderr)  # noqa: T201 -- this is where lines for people are written
+    print(harmless(message, keep="\n"), file=sys.stderr)  # noqa: T201 -- this is where lines for people are written
 
 
 def console() -> Console:
@@ -109,110 +138,21 @@ def print_table(
 ) -> None:
     """Print a table on stdout: ruled in a terminal, tab-separated when piped.
 
-    On a screen that is too narrow for it, every row becomes a list of its cells.
+    On a screen that is too narrow for it, rows and columns change places; if that does not fit
+    either, every row becomes a list of its cells.
 
     Args:
         title: a line above the table.
         header: names of the columns.
         rows: cells, as text.
-        right: one character a column, ``r`` for columns aligned to the right.
+        right: one character a column: ``r`` for figures, aligned to the right, ``w`` for words
+            that are never cut, such as names to be typed.
     """
+    rows = [[harmless(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         lines = [title, "\t".join(header), *("\t".join(row) for row in rows)]
         sys.stdout.write("\n".join(lines) + "\n\n")
         return
-    from rich.text import Text  # noqa: PLC0415 -- only terminals need it
+    from evalstop.cli.screen import show_table  # noqa: PLC0415 -- rich: only terminals need it
 
-    # Text, not str: a run may be called "[red]".
-    lines_ = [list(row) for row in rows]
-    screen = console()
-    widths = _widths(header, lines_, right, screen.width)
-    if widths is None:
-        _print_records(screen, title, header, lines_)
-        return
-    roomy = sum(widths) + _roomy(header) <= screen.width
-    table = _table(title, header, widths, right, roomy=roomy)
-    for row in lines_:
-        table.add_row(*map(Text, row))
-    screen.print(table)
-    if not roomy:
-        screen.print()
-
-
-_LEAST_WORDS = 12  # a column of words below this is no use to anybody
-_GAP, _ROOMY_GAP = 1, 3
-
-
-def _roomy(header: Sequence[str]) -> int:
-    return _ROOMY_GAP * len(header) + 1
-
-
-def _widths(
-    header: Sequence[str], rows: Sequence[Sequence[str]], right: str, room: int
-) -> list[int] | None:
-    """Return the columns' widths, None if the screen is too narrow for a table.
-
-    Figures are never cut; words and headers fold. Left to itself, rich takes the width that is
-    lacking from the columns of words until nothing is left of them.
-    """
-    from rich.cells import cell_len  # noqa: PLC0415 -- only terminals need it
-
-    natural, least = [], []
-    for index, name in enumerate(header):
-        cells = max((cell_len(row[index]) for row in rows), default=0)
-        word = max(map(cell_len, name.split()), default=0)
-        natural.append(max(cell_len(name), cells))
-        figures = right[index : index + 1] == "r"
-        least.append(max(word, cells if figures else min(cells, _LEAST_WORDS)))
-    if sum(natural) + _roomy(header) <= room:
-        return natural
-    spare = room - sum(least) - _GAP * (len(header) - 1)
-    if spare < 0:
-        return None
-    widths = least
-    for _ in range(spare):
-        tightest = min(range(len(widths)), key=lambda i: widths[i] / max(natural[i], 1))
-        if widths[tightest] >= natural[tightest]:
-            break
-        widths[tightest] += 1
-    return widths
-
-
-def _table(
-    title: str, header: Sequence[str], widths: Sequence[int], right: str, *, roomy: bool
-) -> Table:
-    from rich import box  # noqa: PLC0415 -- only terminals need it
-    from rich.table import Table  # noqa: PLC0415 -- same
-    from rich.text import Text  # noqa: PLC0415 -- same
-
-    table = Table(
-        title=Text(title),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=roomy,
-        pad_edge=roomy,
-        padding=(0, 1) if roomy else 0,
-    )
-    for index, (name, width) in enumerate(zip(header, widths, strict=True)):
-        to_the_right = right[index : index + 1] == "r"
-        table.add_column(
-            Text(name),
-            justify="right" if to_the_right else "left",
-            overflow="fold",
-            width=width,
-        )
-    return table
-
-
-def _print_records(
-    screen: Console, title: str, header: Sequence[str], rows: Iterable[Sequence[str]]
-) -> None:
-    """Print a line a cell: what is left where a table does not fit."""
-    from rich.text import Text  # noqa: PLC0415 -- only terminals need it
-
-    screen.print(Text(title), style="bold")
-    for row in rows:
-        screen.print()
-        for name, cell in zip(header, row, strict=True):
-            screen.print(Text(f"{name or '-'}: {cell}"), soft_wrap=True)
-    screen.print()
+    show_table(console(), title, header, rows, right)

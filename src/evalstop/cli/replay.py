@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path  # noqa: TC003 -- Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -107,7 +108,7 @@ def _print(report: Replay, limit: int | None) -> None:
         if len(shown) < len(fired):
             tell(f"{len(fired) - len(shown)} more stopped runs: --all lists them, --json has all")
         print_table(
-            f"Rule {spec}: summary",
+            f"Rule {spec}: summary{_of_units(results)}",
             ["runs", "stopped", "steps saved, mean", "regret, mean", "regret, largest"],
             [
                 [
@@ -120,6 +121,12 @@ def _print(report: Replay, limit: int | None) -> None:
             ],
             right="rrrrr",
         )
+
+
+def _of_units(results: Sequence[Replayed]) -> str:
+    """Return what to know of regrets that are summed over several metrics."""
+    metrics = len({result.metric for result in results})
+    return f" ({metrics} metrics: its regrets mix their units)" if metrics > 1 else ""
 
 
 def _print_stops(title: str, shown: Sequence[Replayed]) -> None:
@@ -138,9 +145,10 @@ _COLUMNS = {
 
 
 def _row(result: Replayed) -> dict[str, str]:
+    on_screen = sys.stdout.isatty()  # what another program reads is never cut
     cells = (
-        fit(result.trace_id),
-        fit(result.metric, 24),
+        fit(result.trace_id) if on_screen else result.trace_id,
+        fit(result.metric, 24) if on_screen else result.metric,
         str(result.n_evals),
         str(result.stop_step),
         number(result.best_score_at_stop),

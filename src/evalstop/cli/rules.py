@@ -52,7 +52,7 @@ def rules(
         [rule["name"], rule["summary"], _parameters(rule["parameters"]), rule["false_alarms"]]
         for rule in listed
     ]
-    print_table("Rules", ["name", "what it does", "parameters", "false alarms"], rows)
+    print_table("Rules", ["name", "what it does", "parameters", "false alarms"], rows, right="wlll")
 
 
 def _parameters(parameters: list[dict[str, Any]]) -> str:

@@ -81,10 +81,16 @@ def open_scenario(name: str) -> Scenario:
     if path.suffix != ".toml":
         return named(name)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{name}: cannot be read: {error}"
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        msg = f"{name}: not a text file in UTF-8, as TOML is: {error}"
         raise InputError(msg) from error
+    except OSError as error:
+        msg = f"{name}: cannot be read: {error.strerror}"
+        raise InputError(msg) from error
+    if not text.strip():
+        msg = f'{name}: the file is empty: expected a base = "paper", and what differs from it'
+        raise InputError(msg)
     return read_scenario(text, source=name)
 
 

@@ -33,11 +33,13 @@ def simulate(
     ] = "paper",
     scheduler: Annotated[
         list[str] | None,
-        typer.Option(help="Base scheduler; repeatable. [default: srtf-est]", show_default=False),
+        typer.Option(help="Base scheduler; repeatable. Default: srtf-est.", show_default=False),
     ] = None,
     rule: Annotated[
         list[str] | None,
-        typer.Option(help="Stop rule; repeatable. [default: default]", show_default=False),
+        typer.Option(
+            help="Stop rule; repeatable. Default: the one called default.", show_default=False
+        ),
     ] = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, help="GPUs in place of the scenario's.")
@@ -177,14 +179,15 @@ _HEADER = (
 def _print(results: Sequence[dict[str, Any]]) -> None:
     first = results[0]
     seeds = first["seeds"]
+    arrivals = f", arrivals of {first['trace']}" if "trace" in first else ""
     title = (
-        f"Scenario {first['scenario']}: {first['jobs']} jobs on {first['gpus']} GPUs, "
+        f"Scenario {first['scenario']}{arrivals}: {first['jobs']} jobs on {first['gpus']} GPUs, "
         f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}; change is against the scheduler's "
         "first line"
     )
     base: dict[str, dict[str, Any]] = {}
     rows = [_row(one, base.setdefault(one["scheduler"], one)) for one in results]
-    print_table(title, _HEADER, rows, right="ll" + "r" * 11)
+    print_table(title, _HEADER, rows, right="ww" + "r" * 11)
 
 
 def _row(result: dict[str, Any], first: dict[str, Any]) -> list[str]:

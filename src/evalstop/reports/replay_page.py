@@ -36,7 +36,7 @@ class _Card(NamedTuple):
 
 def write_page(path: Path, report: Replay) -> None:
     """Write the page to ``path``."""
-    path.write_text(replay_page(report), encoding="utf-8")
+    path.write_text(replay_page(report), encoding="utf-8", errors="backslashreplace")
 
 
 def replay_page(report: Replay) -> str:

@@ -16,6 +16,7 @@ time, are left out and counted.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from evalstop.core.errors import ReadError
 from evalstop.core.job import canonical_job_type
-from evalstop.traces.csv_columns import csv_header, line_of, read_columns
+from evalstop.traces.csv_columns import csv_header, first_row, line_of, read_columns
 from evalstop.workloads.generate import Arrived
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["FORMS", "ArrivalTrace", "Form", "read_arrivals"]
 
 Floats: TypeAlias = NDArray[np.float64]
+
+_MOST_GPUS = 2**31
+"""More than any cluster has: beyond that it is a mistake in the file."""
 
 
 class Form(NamedTuple):
@@ -85,7 +89,7 @@ def read_arrivals(path: Path, *, jobs: int | None = None) -> ArrivalTrace:
     Raises:
         ReadError: it is no such file, a cell makes no sense (with its line), or no job is left.
     """
-    if not path.exists():
+    if str(path) in {"", "."} or not os.path.lexists(path):
         message = "there is no such file"
         raise ReadError(str(path), message)
     known = {column for form in FORMS.values() for column in form if isinstance(column, str)}
@@ -115,9 +119,7 @@ def _form(path: Path, header: Sequence[str]) -> tuple[str, Form]:
 
 def _holds_times_of_day(path: Path, header: Sequence[str], form: Form) -> bool:
     """Return whether submissions are written as dates, seen in the first row."""
-    with path.open(encoding="utf-8-sig") as file:
-        next(file)
-        first = next(file, "").split(",")
+    first = first_row(path)
     place = header.index(form.submit)
     text = first[place].strip() if place < len(first) else ""
     return "-" in text[1:] and ":" in text
@@ -126,10 +128,14 @@ def _holds_times_of_day(path: Path, header: Sequence[str], form: Form) -> bool:
 def _trace(
     path: Path, name: str, form: Form, columns: Mapping[str, pa.Array], jobs: int | None
 ) -> ArrivalTrace:
+    if len(columns[form.submit]) == 0:
+        message = "there is a header, but no rows"
+        raise ReadError(str(path), message)
     submit = _submissions(path, form, columns[form.submit])
     gpus = _numbers(path, form.gpus, columns)
     duration = _numbers(path, form.duration, columns)
-    _refuse(path, form.gpus, gpus, (gpus < 0) | (np.floor(gpus) != gpus), "a whole number >= 0")
+    odd = (gpus < 0) | (gpus > _MOST_GPUS) | (np.floor(gpus) != gpus)
+    _refuse(path, form.gpus, gpus, odd, f"a whole number from 0 to {_MOST_GPUS}")
     _refuse(path, form.duration, duration, duration < 0, "seconds >= 0")
     if form.whole_seconds:
         duration = np.maximum(1.0, np.rint(duration))
@@ -164,10 +170,22 @@ def _submissions(path: Path, form: Form, column: pa.Array) -> Floats:
     try:
         moments = pc.cast(pc.utf8_slice_codeunits(column, 0, 19), pa.timestamp("s"))
     except pa.ArrowInvalid as error:
-        message = f"{form.submit} must be like 2023-03-01 00:00:05: {error}"
-        raise ReadError(str(path), message) from error
+        row, came = next(
+            (row, text) for row, text in enumerate(column.to_pylist()) if _no_time(text)
+        )
+        message = f"{form.submit} must be like 2023-03-01 00:00:05, but it is {came!r}"
+        place = f"{path}:{line_of(path, row)}"
+        raise ReadError(place, message) from error
     seconds = pc.cast(pc.cast(moments, pa.int64()), pa.float64())
     return _numbers(path, form.submit, {form.submit: seconds})
+
+
+def _no_time(text: str | None) -> bool:
+    try:
+        pc.cast(pc.utf8_slice_codeunits(pa.scalar(text, pa.string()), 0, 19), pa.timestamp("s"))
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _numbers(path: Path, name: str, columns: Mapping[str, pa.Array]) -> Floats:

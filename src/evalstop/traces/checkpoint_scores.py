@@ -103,4 +103,7 @@ def curves_of_files(
         )
         for (run, metric), readings in groups.items()
     ]
+    if not curves and not errors:
+        message = "no score in it: nothing was evaluated to its end, or no metric is a number"
+        errors.append(ReadError(str(root), message))
     return Loaded(curves, errors)

@@ -8,6 +8,7 @@ mistake and its line, or manages what Arrow could not.
 from __future__ import annotations
 
 import csv
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -15,16 +16,26 @@ import pyarrow.csv as arrow_csv  # type: ignore[import-untyped]  # ships no type
 
 from evalstop.core.errors import ReadError
 from evalstop.traces.json_values import as_float
+from evalstop.traces.text_files import not_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["as_number", "csv_header", "line_of", "read_columns"]
+__all__ = [
+    "as_number",
+    "csv_header",
+    "first_row",
+    "line_of",
+    "read_columns",
+    "require_header",
+    "require_once",
+]
 
 _EMPTY = frozenset({"", "null", "none", "na", "n/a"})
 _NULLS = ["", "null", "Null", "NULL", "none", "None", "NA", "N/A", "n/a", "na"]
 _DELIMITERS = (";", "\t", "|")
+_MOST_SHOWN = 60
 
 
 def csv_header(path: Path, known: Collection[str]) -> list[str]:
@@ -35,28 +46,60 @@ def csv_header(path: Path, known: Collection[str]) -> list[str]:
         known: names that may be there only once.
 
     Raises:
-        ReadError: the file is empty, no text, or separated by something else than commas.
+        ReadError: the file cannot be read, is empty, no text, separated by something else than
+            commas, or begins with something else than a header.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header = next(csv.reader(file), None)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _no_text(path, error) from error
+    line, header = next(_rows(path), (1, None))
     if header is None:
         message = "the file is empty"
         raise ReadError(str(path), message)
     names = [name.strip() for name in header]
-    place = f"{path}:1"
+    place = f"{path}:{line}"
     if len(names) == 1:
         for delimiter in _DELIMITERS:
             if delimiter in names[0]:
                 message = f"expected columns separated by ',', but the header uses {delimiter!r}"
                 raise ReadError(place, message)
-    twice = next((name for name in names if name in known and names.count(name) > 1), None)
+        if len(set(names[0].lower().split()) & set(known)) > 1:
+            message = "expected columns separated by ',', but the header uses spaces"
+            raise ReadError(place, message)
+    require_once(place, names, known)
+    return names
+
+
+def require_once(place: str, names: Sequence[str], wanted: Collection[str]) -> None:
+    """Refuse columns that share a name: which one counts is not ours to guess.
+
+    Raises:
+        ReadError: one of ``wanted`` is there twice.
+    """
+    twice = next((name for name in names if name in wanted and names.count(name) > 1), None)
     if twice is not None:
         message = f"the column {twice} is there more than once"
         raise ReadError(place, message)
-    return names
+
+
+def first_row(path: Path) -> list[str]:
+    """Return the cells of the first row after the header; none if there is no row."""
+    rows = _rows(path)
+    next(rows, None)
+    return next(rows, (0, []))[1]
+
+
+def require_header(path: Path, names: Sequence[str], known: Collection[str]) -> None:
+    """Refuse a file whose first line names nothing that we know: text, a page, a lost header.
+
+    Raises:
+        ReadError: it is one.
+    """
+    if not set(names) & set(known):
+        first = ",".join(names)
+        shown = first if len(first) <= _MOST_SHOWN else f"{first[:_MOST_SHOWN]}..."
+        message = (
+            "expected a header such as trace_id,step,score in the first line, but it is "
+            f"{shown!r}: none of that is a column evalstop knows"
+        )
+        raise ReadError(str(path), message)
 
 
 def read_columns(
@@ -69,19 +112,16 @@ def read_columns(
     """
     try:
         return _by_arrow(path, wanted, numbers)
-    except (pa.ArrowInvalid, pa.ArrowKeyError):
+    except (pa.ArrowInvalid, pa.ArrowKeyError):  # a cell or a name that only we can explain
         return _by_rows(path, header, wanted, numbers)
 
 
 def line_of(path: Path, row: int) -> int:
     """Return the line on which a row (0 = first after the header) ends."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        rows = -2
-        for cells in reader:
-            rows += bool(cells)
-            if rows == row:
-                return reader.line_num
+    # Bytes that are no text may stand in a column that nobody asked for.
+    for number, (line, _) in enumerate(_rows(path, errors="replace"), start=-1):
+        if number == row:
+            return line
     return row + 2
 
 
@@ -108,8 +148,15 @@ def as_number(cell: object, name: str, place: str) -> float | None:
 
 
 def _by_arrow(path: Path, wanted: Sequence[str], numbers: Collection[str]) -> dict[str, pa.Array]:
-    data = arrow_csv.read_csv(
-        path,
+    # A file, not its name: Arrow would unpack what is called .gz, and knows names in UTF-8 only.
+    with pa.OSFile(os.fsencode(path)) as file:
+        data = _table_of(file, wanted, numbers)
+    return {name: data[name].combine_chunks() for name in wanted}
+
+
+def _table_of(file: pa.NativeFile, wanted: Sequence[str], numbers: Collection[str]) -> pa.Table:
+    return arrow_csv.read_csv(
+        file,
         convert_options=arrow_csv.ConvertOptions(
             column_types={n: pa.float64() if n in numbers else pa.string() for n in wanted},
             include_columns=list(wanted),
@@ -117,7 +164,6 @@ def _by_arrow(path: Path, wanted: Sequence[str], numbers: Collection[str]) -> di
             strings_can_be_null=True,
         ),
     )
-    return {name: data[name].combine_chunks() for name in wanted}
 
 
 def _by_rows(
@@ -125,34 +171,39 @@ def _by_rows(
 ) -> dict[str, pa.Array]:
     cells: dict[str, list[Any]] = {name: [] for name in wanted}
     places = [(name, header.index(name), name in numbers) for name in wanted]
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            next(reader)
-            for row in reader:
-                if not row:
-                    continue
-                place = f"{path}:{reader.line_num}"
-                if len(row) != len(header):
-                    message = f"expected {len(header)} cells as in the header, but got {len(row)}"
-                    raise ReadError(place, message)
-                for name, index, is_number in places:
-                    text = row[index].strip()
-                    cells[name].append(
-                        as_number(text, name, place) if is_number else _text_or_none(text)
-                    )
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _no_text(path, error) from error
+    rows = _rows(path)
+    next(rows)
+    for line, row in rows:
+        place = f"{path}:{line}"
+        if len(row) != len(header):
+            message = f"expected {len(header)} cells as in the header, but got {len(row)}"
+            raise ReadError(place, message)
+        for name, index, is_number in places:
+            text = row[index].strip()
+            cells[name].append(as_number(text, name, place) if is_number else _text_or_none(text))
     return {
         name: pa.array(cells[name], pa.float64() if is_number else pa.string(), from_pandas=False)
         for name, _, is_number in places
     }
 
 
+def _rows(path: Path, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not blank, each with the line on which it ends.
+
+    Raises:
+        ReadError: the file cannot be read, or is no text.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
+            reader = csv.reader(file)
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, cells
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise not_text(path, error) from error
+    except OSError as error:
+        raise ReadError(str(path), f"cannot be read: {error.strerror}") from error
+
+
 def _text_or_none(text: str) -> str | None:
     return None if text.lower() in _EMPTY else text
-
-
-def _no_text(path: Path, error: Exception) -> ReadError:
-    message = f"not a text file in UTF-8: {error}"
-    return ReadError(str(path), message)

@@ -9,14 +9,17 @@ each. ``example:`` names the runs that fine-tune a language model, each with its
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
 from evalstop.core.errors import ReadError
 from evalstop.traces import longform
-from evalstop.traces.series import Loaded
 from evalstop.traces.tables import table_from_arrow
+
+if TYPE_CHECKING:
+    from evalstop.traces.series import Loaded
 
 __all__ = ["PREFIX", "read_example"]
 
@@ -37,4 +40,4 @@ def read_example(source: str) -> Loaded:
     data = pq.read_table(Path(__file__).parent / "data" / "public_runs.parquet")
     if not choice:
         data = data.filter(pc.field("primary") & (pc.field("job_type") != _CLASSICAL))
-    return Loaded(longform.curves(table_from_arrow(data, source)), [])
+    return longform.curves(table_from_arrow(data, source))

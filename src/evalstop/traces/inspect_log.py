@@ -9,7 +9,6 @@ The step is ``evalstop.step`` (or ``step``) of the log's metadata, else read off
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 import zipfile
@@ -19,7 +18,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 
 from evalstop.core.errors import ReadError
 from evalstop.traces.checkpoint_scores import Reading, placed
-from evalstop.traces.json_values import as_float, as_step
+from evalstop.traces.json_values import as_float, as_step, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,7 +120,7 @@ def _list(value: object) -> Sequence[Any]:
 
 def _header(path: Path) -> Mapping[str, Any]:
     try:
-        value = json.loads(_header_bytes(path))
+        value = parsed(_header_bytes(path))
     except (ValueError, KeyError, zipfile.BadZipFile, struct.error, pa.ArrowException) as error:
         message = f"not a readable log of inspect_ai, perhaps still being written: {error}"
         raise ReadError(str(path), message) from error

@@ -1,12 +1,27 @@
-"""Numbers out of JSON that anybody may have written."""
+"""JSON that anybody may have written, and the numbers in it."""
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
-__all__ = ["as_float", "as_step"]
+__all__ = ["as_float", "as_step", "parsed"]
 
 _LARGEST = 2**53
+
+
+def parsed(data: bytes | str) -> Any:  # noqa: ANN401 -- JSON
+    """Return what JSON says; NaN and Infinity are read, as Python's loggers write them.
+
+    Raises:
+        ValueError: it is none: cut short, not UTF-8, or nested deeper than any log is.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from error
 
 
 def as_float(value: object) -> float | None:

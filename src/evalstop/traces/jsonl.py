@@ -7,7 +7,6 @@ verl's ``trainer.logger=[file]`` writes ``{"step": 5, "data": {"val-core/gsm8k/r
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,12 @@ import msgspec
 
 from evalstop.core.errors import ReadError
 from evalstop.traces import longform
-from evalstop.traces.json_values import as_float, as_step
-from evalstop.traces.series import Curve, Loaded
+from evalstop.traces.json_values import as_float, as_step, parsed
+from evalstop.traces.series import Curve, Loaded, SkippedPoint
 from evalstop.traces.tables import table_from_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["read_jsonl", "verl_curves"]
@@ -45,7 +44,8 @@ def read_jsonl(path: Path, metric: str | None = None) -> Loaded:
     if "data" in rows[0] and "trace_id" not in rows[0]:
         return Loaded(verl_curves(str(path), path.stem, rows, lines), errors)
     table, name = table_from_rows(str(path), rows, lines, stem=path.stem, metric=metric)
-    return Loaded(longform.curves(table, metric=name), errors)
+    loaded = longform.curves(table, metric=name)
+    return Loaded(loaded.curves, [*errors, *loaded.errors])
 
 
 def verl_curves(
@@ -57,6 +57,7 @@ def verl_curves(
         ReadError: a line has no whole step, or no line holds a validation metric.
     """
     found: dict[str, list[tuple[int, float, float]]] = {}
+    skipped: dict[str, list[SkippedPoint]] = {}
     proxy = math.nan
     for row, line in zip(rows, lines, strict=True):
         step, data = as_step(row.get("step")), row.get("data")
@@ -67,13 +68,16 @@ def verl_curves(
         reward = as_float(data.get(_PROXY))
         proxy = proxy if reward is None else reward
         for name, value in data.items():
+            if not name.startswith(_EVALUATIONS):
+                continue
             score = as_float(value)
-            if name.startswith(_EVALUATIONS) and score is not None and step >= 0:
+            if score is not None and step >= 0:
                 found.setdefault(name, []).append((step, score, proxy))
+                continue
+            reason = f"step {step} is negative" if step < 0 else f"not a number: {value!r}"
+            skipped.setdefault(name, []).append(SkippedPoint(step=step, reason=reason))
     if not found:
-        names = ", ".join(sorted({name for row in rows for name in row["data"]})[:20])
-        message = f"no validation metric (val-core/..., val-aux/...) in verl's log; it has: {names}"
-        raise ReadError(source, message)
+        raise ReadError(source, _nothing_in(rows, skipped))
     return [
         Curve(
             trace_id=trace_id,
@@ -82,9 +86,18 @@ def verl_curves(
             steps=[step for step, _, _ in points],
             scores=[value if math.isfinite(value) else math.nan for _, value, _ in points],
             proxies=[reward for _, _, reward in points],
+            skipped=tuple(skipped.get(name, ())),
         )
         for name, points in found.items()
     ]
+
+
+def _nothing_in(rows: Sequence[Mapping[str, Any]], skipped: Iterable[str]) -> str:
+    """Return why a log of verl gave no curve."""
+    if evaluated := sorted(skipped):
+        return f"no entry of {', '.join(evaluated)} is a number at a step of 0 or more"
+    names = ", ".join(sorted({name for row in rows for name in row["data"]})[:20])
+    return f"no validation metric (val-core/..., val-aux/...) in verl's log; it has: {names}"
 
 
 def _objects(path: Path) -> tuple[list[dict[str, Any]], list[int], list[ReadError]]:
@@ -112,8 +125,8 @@ def _object(line: bytes) -> dict[str, Any]:
     """Return a line's object; the standard library knows NaN, which Python loggers write."""
     try:
         return _DECODE(line)
-    except msgspec.DecodeError:
-        value = json.loads(line)
+    except (msgspec.DecodeError, RecursionError):
+        value = parsed(line)
         if not isinstance(value, dict):
             msg = f"expected an object, got {type(value).__name__}"
             raise ValueError(msg) from None  # noqa: TRY004 -- one kind for all that line can be

@@ -7,14 +7,13 @@ training step: that is read off the checkpoint's path (``checkpoint-500``, ``glo
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import ReadError
 from evalstop.traces.checkpoint_scores import Reading, curves_of_files, placed
-from evalstop.traces.json_values import as_float, as_step
+from evalstop.traces.json_values import as_float, as_step, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,8 +51,8 @@ def readings_of_file(path: Path, step: int | None = None) -> list[Reading]:
         ReadError: not JSON, not results of the harness, or the checkpoint's step is not known.
     """
     try:
-        data = json.loads(path.read_bytes())
-    except (ValueError, UnicodeDecodeError) as error:
+        data = parsed(path.read_bytes())
+    except ValueError as error:
         raise ReadError(str(path), f"not valid JSON, perhaps cut short: {error}") from error
     if not isinstance(data, dict) or not isinstance(data.get("results"), dict):
         message = "there is no object results, as lm-evaluation-harness writes it"

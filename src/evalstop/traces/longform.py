@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # ships no types
 
 from evalstop.core.errors import ReadError
-from evalstop.traces.series import Curve, SkippedPoint
+from evalstop.traces.series import Curve, Loaded, SkippedPoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -85,15 +85,18 @@ def missing_column(source: str, name: str, there: Iterable[str]) -> ReadError:
     return ReadError(source, f"the column {wanted} is missing; the columns are: {names}.{hint}")
 
 
-def curves(table: Table, *, metric: str = "score") -> list[Curve]:
+def curves(table: Table, *, metric: str = "score") -> Loaded:
     """Return one curve a (trace_id, metric) of a long-form table, in order of appearance.
+
+    A run without a usable evaluation is named among the errors, and spares the others.
 
     Args:
         table: the file's columns.
         metric: the metric's name where the table does not give it.
 
     Raises:
-        ReadError: a column is missing, the table is empty, or a cell makes no sense.
+        ReadError: a column is missing, the table is empty, a cell makes no sense, or no run has
+            an evaluation.
     """
     columns = dict(table.columns)
     if "score" not in columns and "value" in columns:
@@ -114,9 +117,20 @@ def curves(table: Table, *, metric: str = "score") -> list[Curve]:
         if name in _OPTIONAL or name.startswith(SIGNAL)
     }
     order, bounds = _groups(table, columns, metric, count)
-    return [
-        _curve(table, columns, numbers, order[start:end], checked, metric) for start, end in bounds
-    ]
+    found: list[Curve] = []
+    errors: list[ReadError] = []
+    for start, end in bounds:
+        try:
+            found.append(_curve(table, columns, numbers, order[start:end], checked, metric))
+        except _NothingUsableError as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    return Loaded(found, errors)
+
+
+class _NothingUsableError(ReadError):
+    """A run has no evaluation that could be used."""
 
 
 class _Checked(NamedTuple):
@@ -144,7 +158,9 @@ def _steps(table: Table, column: pa.Array) -> NDArray[np.int64]:
         row = int(np.argmax(bad))
         value = column[row].as_py()
         came = "nothing" if value is None else f"{value:g}"
-        raise ReadError(table.place(row), f"step must be a whole number, but it is {came}")
+        raise ReadError(
+            table.place(row), f"step must be a whole number below 2^53, but it is {came}"
+        )
     whole: NDArray[np.int64] = raw.astype(np.int64)
     return whole
 
@@ -193,7 +209,7 @@ def _curve(  # noqa: PLR0917 -- the table in its parts, made once for all curves
     if not keep.all():
         skipped = tuple(_left_out(rows[~keep], steps, given))
         if not keep.any():
-            raise ReadError(
+            raise _NothingUsableError(
                 table.place(int(rows[0])),
                 f"run {columns['trace_id'][int(rows[0])].as_py()!r} has no usable evaluation: "
                 f"{skipped[0].reason}",

@@ -165,8 +165,8 @@ class Server:
             body = json.dumps(parameters).encode()
         else:
             url += "?" + urllib.parse.urlencode(parameters)
-        request = urllib.request.Request(url, data=body, headers=_headers())  # noqa: S310 -- checked to be http(s) in read_mlflow
         try:
+            request = urllib.request.Request(url, data=body, headers=_headers())  # noqa: S310 -- checked to be http(s) in read_mlflow
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 -- same
                 value: Mapping[str, Any] = json.load(answer)
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -190,23 +190,30 @@ def read_mlflow(text: str, metric: str | None = None) -> Loaded:  # noqa: ARG001
     address = Address.parse(text)
     _require_existing(text, address.uri)
     store = store_of(address.uri)
-    runs = store.runs(address)
-    curves = [
-        curve
-        for run in runs
-        for curve in with_errors(
-            [
-                curve_of_history(
-                    store.history(run, name), source=text, trace_id=run.name, metric=name
-                )
-                for name in run.newest
-                if not is_bookkeeping(name)
-            ]
+    try:
+        runs = store.runs(address)
+        curves = [curve for run in runs for curve in _curves_of_run(store, run, text)]
+    except ReadError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        message = (
+            "the answer is not one of MLflow's (is this its address?): "
+            f"{type(error).__name__}: {error}"
         )
-    ]
+        raise ReadError(address.uri, message) from error
     if not curves:
         raise ReadError(text, f"found {len(runs)} runs, none with a metric")
     return Loaded(curves, [])
+
+
+def _curves_of_run(store: Server | Library, run: Run, text: str) -> list[Curve]:
+    return with_errors(
+        [
+            curve_of_history(store.history(run, name), source=text, trace_id=run.name, metric=name)
+            for name in run.newest
+            if not is_bookkeeping(name)
+        ]
+    )
 
 
 def _require_existing(text: str, uri: str) -> None:
@@ -329,8 +336,8 @@ class Library:
     def _asked(self, function: Callable[..., Any], *arguments: object, **options: object) -> Any:  # noqa: ANN401 -- MLflow's entities
         try:
             return function(*arguments, **options)
-        except self._module.exceptions.MlflowException as error:
-            message = f"MLflow cannot read it: {error}"
+        except Exception as error:  # MLflow raises what its database raises
+            message = f"MLflow cannot read it: {str(error).strip().partition(chr(10))[0]}"
             raise ReadError(self._uri, message) from error
 
 

@@ -28,6 +28,8 @@ _HIGHER_IS_BETTER = re.compile(
 _LOSS = re.compile(r"(^|_)(loss|perplexity|ppl|nll|mse|rmse|mae|bpb|kl)(_|$)")
 _REWARD = re.compile(r"(^|_)(rewards?)(_|$)")
 _MOST_LISTED = 20
+_ALIKE, _LEAST_PART, _PART_COUNTS = 0.5, 3, 0.75
+"""From which ratio of equal letters names are alike; what being a part of one counts for."""
 
 
 def canonical(name: str) -> str:
@@ -56,12 +58,11 @@ def find(wanted: str, known: Iterable[str]) -> str | None:
 def unknown_metric(wanted: str, known: Iterable[str]) -> str:
     """Return a sentence that names the metrics there are, and the nearest to ``wanted``."""
     names = sorted(set(known))
-    by_spelling = {_bare(canonical(name)): name for name in names}
-    near = difflib.get_close_matches(_bare(canonical(wanted)), by_spelling, n=1, cutoff=0.5)
+    near = _nearest(canonical(wanted), names)
     listed = ", ".join(names[:_MOST_LISTED])
     if len(names) > _MOST_LISTED:
         listed += f" and {len(names) - _MOST_LISTED} more"
-    question = f" Did you mean {by_spelling[near[0]]!r}?" if near else ""
+    question = f" Did you mean {near!r}?" if near else ""
     return f"no metric {wanted!r}; there are: {listed}.{question}"
 
 
@@ -89,6 +90,19 @@ def is_trained_reward(name: str) -> bool:
     if text.startswith(("val_core", "val_aux")):
         return False
     return _REWARD.search(text) is not None or text.startswith("critic_score")
+
+
+def _nearest(target: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like a spelling: with its prefix, without, or as a part."""
+    scores = {}
+    for name in names:
+        spelling = canonical(name)
+        pairs = ((target, spelling), (_bare(target), _bare(spelling)))
+        alike = max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+        part = len(target) >= _LEAST_PART and target in spelling
+        scores[name] = max(alike, _PART_COUNTS * part)
+    best = max(scores, key=lambda name: scores[name], default=None)
+    return best if best is not None and scores[best] >= _ALIKE else None
 
 
 def _bare(spelling: str) -> str:

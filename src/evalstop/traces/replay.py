@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace as altered
 
-from evalstop.core.errors import InputError, ReadError
+from evalstop.core.errors import InputError, MissingExtraError, ReadError
 from evalstop.core.events import EvalReported, LossReported
 from evalstop.core.job import JobView, Phase
 from evalstop.core.series import pool
@@ -27,7 +27,15 @@ from evalstop.policies.baselines import LossPlateau, StopAt
 from evalstop.policies.evalstop import Watch
 from evalstop.policies.rules import NamedRule, Rules
 from evalstop.traces.quiet import quiet_evaluations
-from evalstop.traces.results import Replay, Replayed, RuleSummary, SourceError, summarise
+from evalstop.traces.results import (
+    FEWEST,
+    Replay,
+    Replayed,
+    RuleSummary,
+    SourceError,
+    oddities,
+    summarise,
+)
 from evalstop.traces.selection import select
 from evalstop.traces.series import Direction, Series, SkippedPoint
 from evalstop.traces.sources import read_source
@@ -49,7 +57,6 @@ _HINDSIGHT = {
     LossPlateau: "hindsight: the losses the file holds, in order of step",
 }
 _NO_LOSS = "the file holds no training loss, which this rule judges"
-_ONE_LINE = 3
 
 
 class Alarm(NamedTuple):
@@ -89,16 +96,21 @@ def replay(
     listed = [sources] if isinstance(sources, str) or not isinstance(sources, Sequence) else sources
     curves = []
     errors: list[ReadError] = []
+    missing: MissingExtraError | None = None
     for source in listed:
         try:
             loaded = read_source(source, metric)
         except ReadError as error:
             errors.append(error)
             continue
+        except MissingExtraError as error:
+            missing = error
+            errors.append(ReadError(str(source), str(error)))
+            continue
         curves += loaded.curves
         errors += loaded.errors
     if not curves:
-        raise _nothing_readable(errors)
+        raise _nothing_readable(errors) if missing is None or errors[1:] else missing
     chosen = select(curves, metric=metric, direction=direction, job_type=job_type)
     errors += chosen.errors
     if not chosen.series:
@@ -136,8 +148,12 @@ def replay_series(series: Sequence[Series], rules: Iterable[Rules]) -> Replay:
                     f"rule {spec!r} has no rule for job type {kind!r}: nothing is stopped there "
                     "(--job-type says what the runs are)"
                 ] = None
+    of_one_rule = results[: len(series)]
     return Replay(
-        results=tuple(results), summary=summary, series=tuple(series), warnings=tuple(warnings)
+        results=tuple(results),
+        summary=summary,
+        series=tuple(series),
+        warnings=(*oddities(of_one_rule), *warnings),
     )
 
 
@@ -310,8 +326,8 @@ def _note(series: Series, watch: Watch, named: NamedRule) -> str:
         notes.append(_NO_LOSS)
     if watch.unwatched:
         notes.append(f"the rule failed: {watch.unwatched}")
-    if len(series.points) < _ONE_LINE:
-        notes.append(f"{len(series.points)} evaluations are too few to see a decline")
+    if len(series.points) < FEWEST:
+        notes.append(f"fewer than {FEWEST} evaluations: too few to see a decline")
     return "; ".join(filter(None, notes))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,18 @@ from msgspec import Struct, to_builtins
 
 from evalstop.traces.series import Series, SkippedPoint
 
-__all__ = ["Replay", "Replayed", "RuleSummary", "SourceError", "summarise"]
+__all__ = [
+    "FEWEST",
+    "Replay",
+    "Replayed",
+    "RuleSummary",
+    "SourceError",
+    "oddities",
+    "summarise",
+]
+
+FEWEST = 3
+"""Evaluations that a rise and a fall take."""
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
@@ -113,6 +125,39 @@ class Replay(Struct, frozen=True, kw_only=True):
             "errors": to_builtins(self.errors),
             "warnings": list(self.warnings),
         }
+
+
+def oddities(results: Sequence[Replayed]) -> list[str]:
+    """Return what people should know of the runs' evaluations, in a sentence a kind.
+
+    Args:
+        results: one rule's, so that each run is there once.
+    """
+    said: list[str] = []
+    kinds = Counter(_kind(point) for result in results for point in result.skipped_points)
+    if kinds:
+        runs = sum(bool(result.skipped_points) for result in results)
+        listed = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
+        said.append(
+            f"{_counted(kinds.total(), 'evaluation')} of {_counted(runs, 'run')} left out or "
+            f"merged: {listed}; skipped_points of --json names each"
+        )
+    short = sum(result.n_evals < FEWEST for result in results)
+    if short:
+        said.append(
+            f"{_counted(short, 'run')} of {len(results)} with fewer than {FEWEST} usable "
+            "evaluations: too few to see a decline"
+        )
+    return said
+
+
+def _kind(point: SkippedPoint) -> str:
+    """Return a reason without what is one point's own: its step, its value."""
+    return point.reason.replace(f"step {point.step} is", "the step is").partition(":")[0]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def summarise(results: Sequence[Replayed]) -> RuleSummary:

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from evalstop.core.errors import ReadError
+from evalstop.core.errors import MissingExtraError, ReadError
 from evalstop.traces import example, lm_eval, mlflow
 from evalstop.traces.checkpoint_scores import curves_of_files
 from evalstop.traces.inspect_log import is_inspect_log, readings_of_log
 from evalstop.traces.jsonl import read_jsonl
 from evalstop.traces.series import Curve, Loaded
-from evalstop.traces.spooled import GZIP_MAGIC, STDIN, read_spooled
+from evalstop.traces.spooled import STDIN, read_spooled
 from evalstop.traces.tables import read_csv, read_parquet
 from evalstop.traces.tensorboard import is_event_file, read_event_folder
+from evalstop.traces.text_files import opening_of, packed, two_byte_text
 from evalstop.traces.trainer_state import read_trainer_state
 from evalstop.traces.wandb_offline import MAGIC, read_wandb_offline
 
@@ -30,9 +31,9 @@ __all__ = ["read_source"]
 _STATE = "trainer_state.json"
 _CHECKPOINT = "checkpoint-"
 _TABLES = (".csv", ".parquet", ".jsonl")
+_PACKED = ".gz"
 _OFFLINE = ".wandb"
 _PARQUET_MAGIC = b"PAR1"
-_SNIFFED = 4096
 _LIST = re.compile(rb"\[\s*[\[{\]]")
 
 
@@ -56,30 +57,33 @@ def read_source(source: str | Path, metric: str | None = None) -> Loaded:
         return example.read_example(source)
     if str(source) == STDIN:
         return read_spooled(source, partial(_read_file, metric=metric))
-    path = Path(source)
+    if not str(source):
+        message = "expected a file or a folder, but the name is empty (an unset variable?)"
+        msg = "''"
+        raise ReadError(msg, message)
+    try:
+        return _read_path(Path(source), metric)
+    except OSError as error:  # a name too long, a folder above that is closed, a disk that fails
+        raise ReadError(str(source), f"cannot be read: {error.strerror}") from error
+
+
+def _read_path(path: Path, metric: str | None) -> Loaded:
     if path.is_dir():
         return _read_folder(path, metric)
     if not path.exists():
-        raise ReadError(str(path), "there is no such file or folder")
-    if not path.is_file() or _is_packed(path):
+        raise _nowhere(path)
+    if not path.is_file() or packed(opening_of(path)):
         return read_spooled(path, partial(_read_file, metric=metric))
     return _read_file(path, metric)
 
 
-def _is_packed(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-    except OSError:
-        return False  # the reader says what is wrong with it
+def _nowhere(path: Path) -> ReadError:
+    leads = "a symbolic link that leads nowhere" if path.is_symlink() else ""
+    return ReadError(str(path), leads or "there is no such file or folder")
 
 
 def _read_file(path: Path, metric: str | None) -> Loaded:
-    try:
-        with path.open("rb") as file:
-            start = file.read(_SNIFFED)
-    except OSError as error:
-        raise ReadError(str(path), f"cannot be read: {error.strerror}") from error
+    start = opening_of(path)
     if not start.strip():
         raise ReadError(str(path), "the file is empty")
     if start.startswith(_PARQUET_MAGIC):
@@ -97,7 +101,7 @@ def _read_file(path: Path, metric: str | None) -> Loaded:
         message = "a JSON list: expected one object a line (JSONL), as `jq -c '.[]'` writes them"
         raise ReadError(str(path), message)
     if b"\x00" in start:
-        message = (
+        message = two_byte_text(start) or (
             "not a format evalstop knows: expected trainer_state.json, CSV, Parquet, JSONL, "
             "TensorBoard events or results of lm-evaluation-harness"
         )
@@ -117,7 +121,7 @@ def _read_json(path: Path, text: bytes, metric: str | None) -> Loaded:
 
 
 def _whole(loaded: Loaded) -> Loaded:
-    """Return what a single file gave, or raise why it gave nothing."""
+    """Return what was read, or raise why it gave nothing."""
     if loaded.errors and not loaded.curves:
         raise loaded.errors[0]
     return loaded
@@ -133,11 +137,9 @@ class _Part(NamedTuple):
 def _read_folder(root: Path, metric: str | None) -> Loaded:
     if not os.access(root, os.R_OK | os.X_OK):
         raise _forbidden(root)
-    found = sorted(path for path in root.rglob("*") if path.is_file())
-    may_be_read = {path: os.access(path, os.R_OK) for path in found}
-    files = [path for path in found if may_be_read[path]]
+    files, errors = _listed(root)
     curves: list[Curve] = []
-    errors = [_forbidden(path) for path in found if not may_be_read[path] and _is_named(path)]
+    missing: MissingExtraError | None = None
     for part in _parts(root, files, metric):
         for way in part.ways:
             try:
@@ -145,6 +147,10 @@ def _read_folder(root: Path, metric: str | None) -> Loaded:
             except ReadError as error:
                 errors.append(error)
                 continue
+            except MissingExtraError as error:
+                missing = error
+                errors.append(ReadError(str(root), str(error)))
+                break
             except OSError as error:  # gone, or forbidden, since it was seen
                 errors.append(ReadError(error.filename or str(root), f"cannot be read: {error}"))
                 continue
@@ -152,8 +158,23 @@ def _read_folder(root: Path, metric: str | None) -> Loaded:
             curves += [replace(c, trace_id=part.name or c.trace_id) for c in loaded.curves]
             break
     if not curves:
-        raise errors[0] if errors else _nothing_found(root, files)
+        raise missing or (errors[0] if errors else _nothing_found(root, files))
     return Loaded(curves, errors)
+
+
+def _listed(root: Path) -> tuple[list[Path], list[ReadError]]:
+    """Return the files of a folder that may be read, and errors for runs that may not."""
+    files: list[Path] = []
+    errors: list[ReadError] = []
+    for path in sorted(root.rglob("*")):
+        if path.is_dir():
+            if not os.access(path, os.R_OK | os.X_OK):
+                errors.append(_forbidden(path))
+        elif os.access(path, os.R_OK):
+            files += [path] if path.is_file() else []
+        elif _is_named(path):
+            errors.append(_forbidden(path) if path.exists() else _nowhere(path))
+    return files, errors
 
 
 def _parts(root: Path, files: Sequence[Path], metric: str | None) -> Iterator[_Part]:
@@ -171,8 +192,8 @@ def _parts(root: Path, files: Sequence[Path], metric: str | None) -> Iterator[_P
     results = [path for path in files if lm_eval.is_results(path)]
     evaluated = {path.parent for path in results}
     for path in files:
-        if path.suffix in _TABLES and path.parent not in evaluated:
-            yield _Part([partial(_read_file, path, metric)])
+        if _is_table(path) and path.parent not in evaluated:
+            yield _Part([partial(_read_path, path, metric)])
     if results:
         yield _Part([partial(lm_eval.read_results, results, root)])
     if logs := [path for path in files if is_inspect_log(path)]:
@@ -199,12 +220,17 @@ def _name(root: Path, run: Path) -> str:
     return root.absolute().name if run == root else run.relative_to(root).as_posix()
 
 
+def _is_table(path: Path) -> bool:
+    return Path(path.stem if path.suffix == _PACKED else path.name).suffix in _TABLES
+
+
 def _is_named(path: Path) -> bool:
     """Return whether a file has a name that readers look for; other files may be as they are."""
     name = path.name
     return (
         name == _STATE
-        or path.suffix in {*_TABLES, _OFFLINE, ".eval"}
+        or path.suffix in {_OFFLINE, ".eval"}
+        or _is_table(path)
         or "tfevents" in name
         or lm_eval.is_results(path)
     )

@@ -15,16 +15,15 @@ from msgspec.structs import replace
 
 from evalstop.core.errors import ReadError
 from evalstop.traces.series import Loaded
+from evalstop.traces.text_files import GZIP_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["GZIP_MAGIC", "STDIN", "read_spooled"]
+__all__ = ["STDIN", "read_spooled"]
 
 STDIN = "-"
 """Stands for the standard input."""
-
-GZIP_MAGIC = b"\x1f\x8b"
 
 _STEM = "stdin"
 
@@ -69,6 +68,9 @@ def _laid_out(shown: str) -> Iterator[Path]:
 
 def _copy(shown: str, path: Path) -> None:
     with path.open("w+b") as file:
+        if shown == STDIN and sys.stdin is None:
+            message = "the standard input is closed: pipe the runs into it, or name files"
+            raise ReadError(shown, message)
         if shown == STDIN:
             shutil.copyfileobj(sys.stdin.buffer, file)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,23 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # ships no types
 
 from evalstop.core.errors import ReadError
 from evalstop.traces import longform
-from evalstop.traces.csv_columns import as_number, csv_header, line_of, read_columns
+from evalstop.traces.csv_columns import (
+    as_number,
+    csv_header,
+    line_of,
+    read_columns,
+    require_header,
+    require_once,
+)
 from evalstop.traces.json_values import as_float
 from evalstop.traces.names import find, unknown_metric
-from evalstop.traces.series import Loaded
 from evalstop.traces.wandb_export import is_wandb_export, read_wandb_export
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from evalstop.traces.series import Loaded
 
 __all__ = ["read_csv", "read_parquet", "table_from_arrow", "table_from_rows"]
 
@@ -44,24 +53,31 @@ def read_csv(path: Path, metric: str | None = None) -> Loaded:
     header = [_spelt(name, header) for name in header]
     wide = _wide_column(str(path), header, metric)
     wanted = [name for name in header if name in _known() or name == wide]
+    require_header(path, header, wanted)
+    require_once(str(path), header, wanted)
     numbers = (*longform.NUMBERS, wide) if wide else longform.NUMBERS
     columns = read_columns(path, header, wanted, numbers)
     table = longform.Table(str(path), columns, lambda row: f"{path}:{line_of(path, row)}", header)
-    return Loaded(longform.curves(_completed(table, path.stem, wide), metric=wide or "score"), [])
+    return longform.curves(_completed(table, path.stem, wide), metric=wide or "score")
 
 
 def read_parquet(path: Path, metric: str | None = None) -> Loaded:
     """Read a Parquet file; see `read_csv`."""
     try:
-        names = pq.read_schema(path).names
-        wide = _wide_column(str(path), names, metric)
-        wanted = [name for name in names if name in _known() or name == wide]
-        data = pq.read_table(path, columns=wanted)
+        with pa.OSFile(os.fsencode(path)) as file:  # Arrow itself knows names in UTF-8 only
+            parquet = pq.ParquetFile(file)
+            header = parquet.schema_arrow.names
+            names = [_spelt(name, header) for name in header]
+            wide = _wide_column(str(path), names, metric)
+            wanted = [name for name in names if name in _known() or name == wide]
+            require_once(str(path), names, wanted)
+            columns = [old for old, name in zip(header, names, strict=True) if name in wanted]
+            data = parquet.read(columns=columns).select(columns).rename_columns(wanted)
     except (pa.ArrowException, OSError) as error:
         message = f"not a readable Parquet file: {error}"
         raise ReadError(str(path), message) from error
     table = table_from_arrow(data, str(path), wide)._replace(header=names)
-    return Loaded(longform.curves(_completed(table, path.stem, wide), metric=wide or "score"), [])
+    return longform.curves(_completed(table, path.stem, wide), metric=wide or "score")
 
 
 def table_from_arrow(data: pa.Table, source: str, wide: str | None = None) -> longform.Table:
@@ -105,11 +121,15 @@ def table_from_rows(
     Raises:
         ReadError: a value is neither a number, nor text that is one.
     """
-    header = list(dict.fromkeys(name for row in rows for name in row))
+    keys = list(dict.fromkeys(name for row in rows for name in row))
+    header = [_spelt(name, keys) for name in keys]
     wide = _wide_column(source, header, metric)
+    require_once(source, header, [name for name in header if name in _known()])
     columns: dict[str, pa.Array] = {}
-    for name in (name for name in header if name in _known() or name == wide):
-        cells = [row.get(name) for row in rows]
+    for key, name in zip(keys, header, strict=True):
+        if name not in _known() and name != wide:
+            continue
+        cells = [row.get(key) for row in rows]
         if name in longform.NUMBERS or name == wide:
             places = (f"{source}:{line}" for line in lines)
             numbers = [
@@ -117,10 +137,19 @@ def table_from_rows(
             ]
             columns[name] = pa.array(numbers, pa.float64(), from_pandas=False)
         else:
-            columns[name] = pa.array([None if c is None else str(c) for c in cells], pa.string())
+            columns[name] = _words([None if c is None else str(c) for c in cells])
     columns |= _signals(rows)
     table = longform.Table(source, columns, lambda row: f"{source}:{lines[row]}", header)
     return _completed(table, stem, wide), wide or "score"
+
+
+def _words(cells: Sequence[str | None]) -> pa.Array:
+    """Return a column of text; half a character, which JSON can hold, is written as an escape."""
+    try:
+        return pa.array(cells, pa.string())
+    except UnicodeEncodeError:
+        whole = [None if c is None else c.encode(errors="backslashreplace") for c in cells]
+        return pa.array(whole, pa.binary()).cast(pa.string())
 
 
 def _signals(rows: Sequence[Mapping[str, object]]) -> dict[str, pa.Array]:
@@ -161,6 +190,8 @@ def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
         column = column.dictionary_decode()
     if pa.types.is_boolean(column.type) and target == pa.string():
         return pc.if_else(column, pa.scalar("true"), pa.scalar("false"))
+    if pa.types.is_integer(column.type) and target == pa.float64():
+        return column.cast(target, safe=False)  # a step too large is refused with its row
     return column.cast(target)
 
 

@@ -7,13 +7,12 @@ maximised. A run that watched nothing says nothing, and needs ``--direction``.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
 from evalstop.core.errors import ReadError
 from evalstop.core.signals import trainer_signals
-from evalstop.traces.json_values import as_float, as_step
+from evalstop.traces.json_values import as_float, as_step, parsed
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ def read_trainer_state(path: Path, metric: str | None = None) -> Loaded:  # noqa
         ReadError: not JSON (cut short?), no ``log_history``, or no evaluation in it.
     """
     try:
-        state = json.loads(path.read_bytes())
-    except (ValueError, UnicodeDecodeError) as error:
+        state = parsed(path.read_bytes())
+    except ValueError as error:
         message = f"not valid JSON, perhaps cut short while it was written: {error}"
         raise ReadError(str(path), message) from error
     log = state.get("log_history") if isinstance(state, dict) else None
@@ -57,8 +56,16 @@ def read_trainer_state(path: Path, metric: str | None = None) -> Loaded:  # noqa
         best_metric=as_float(state.get("best_metric")),
     )
     if not curves:
-        raise ReadError(str(path), "log_history holds no evaluation (no key that starts eval_)")
+        raise ReadError(str(path), _nothing_in(log))
     return Loaded(curves, [])
+
+
+def _nothing_in(log: Sequence[Mapping[str, Any]]) -> str:
+    """Return why a ``log_history`` gave no curve."""
+    names = {name for entry in log for name in entry if name.startswith(_PREFIX)}
+    if evaluated := sorted(name for name in names if not is_bookkeeping(name)):
+        return f"no entry of {', '.join(evaluated)} is a number at a step of 0 or more"
+    return "log_history holds no evaluation (no key that starts eval_)"
 
 
 def is_bookkeeping(name: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from evalstop.cli import commands, main
-from evalstop.cli.output import fit, number, print_table, progress, write_json
+from evalstop.cli.output import fit, number, print_table, progress, tell, write_json
 from evalstop.core.errors import EvalStopError, InputError, MissingExtraError, ReadError
 
 
@@ -144,6 +144,59 @@ def test_tables_are_ruled_in_a_terminal_and_figures_are_not_broken(monkeypatch, 
     assert "[b] name" in out
     assert "\u2500" in out
     assert "1.18e+03" in out
+
+
+def test_names_that_would_break_a_table_or_a_terminal_are_escaped(monkeypatch, capsys):
+    name = "a\tb\nc\x1b[31m\u202ed"
+    print_table("Title", ["name"], [[name]])
+    assert capsys.readouterr().out == "Title\nname\na\\tb\\nc\\x1b[31m\\u202ed\n\n"
+    tell(f"{name}: not read\n  see")
+    assert capsys.readouterr().err == "a\\tb\nc\\x1b[31m\\u202ed: not read\n  see\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table("Title", ["name"], [[name]])
+    assert r"a\tb\nc\x1b[31m\u202ed" in capsys.readouterr().out
+
+
+def test_json_holds_names_that_utf_8_cannot(capsys):
+    write_json({"a\udcff": ["b\ud800", 1.5, None, True]})
+    assert json.loads(capsys.readouterr().out) == {"a\\udcff": ["b\\ud800", 1.5, None, True]}
+
+
+def test_a_table_too_wide_for_the_screen_is_turned(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    header = ["rule", *(f"figure {i}, h" for i in range(12))]
+    rows = [[rule, *(f"{i}.5 (-31.0 %)" for i in range(12))] for rule in ("none", "paper")]
+    print_table("Title", header, rows, right="w" + "r" * 12)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert [line.split() for line in lines if "rule" in line] == [["rule", "none", "paper"]]
+    assert ["figure", "7,", "h", "7.5", "(-31.0", "%)", "7.5", "(-31.0", "%)"] in [
+        line.split() for line in lines
+    ]
+
+
+def test_one_column_of_long_texts_does_not_starve_the_others(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    row = ["order-restricted", "a short sentence on what it does", "x" * 700]
+    print_table("Title", ["name", "what", "parameters"], [row], right="wll")
+    out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "order-restricted" in out
+    assert "a short sentence" in out
+
+
+def test_help_flows_with_the_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "70")
+    assert main(["replay", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "what that saves and what it costs. Exit code 1" in text
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["replay", "--help"]) == 0
+    assert "what that saves and what it costs. Exit code 1" in capsys.readouterr().out
+    assert main(["simulate", "--help"]) == 0
+    assert "Default: srtf-est." in capsys.readouterr().out
 
 
 RUNS = [

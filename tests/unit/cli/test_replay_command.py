@@ -52,6 +52,19 @@ def test_the_table_is_plain_when_piped_and_tells_stop_and_cost(runs, capsys):
     assert "\x1b" not in out
 
 
+def test_names_are_whole_when_piped_and_units_are_not_mixed_silently(tmp_path, capsys):
+    name = "team/" + "x" * 80 + "/run"
+    path = tmp_path / "runs.csv"
+    rows = "".join(
+        f"{name},{i},{1 - i / 10},{metric},true\n" for metric in ("acc", "f1") for i in range(5)
+    )
+    path.write_text("trace_id,step,score,metric,greater_is_better\n" + rows)
+    assert main(["replay", str(path), "--rule", "consecutive"]) == 0
+    out = capsys.readouterr().out
+    assert f"\n{name}\t" in out
+    assert "Rule consecutive: summary (2 metrics: its regrets mix their units)" in out
+
+
 def test_a_bad_file_among_good_ones_gives_results_errors_and_code_1(runs, tmp_path, capsys):
     bad = tmp_path / "bad.csv"
     bad.write_text("trace_id,step,score\na,1,x\n")

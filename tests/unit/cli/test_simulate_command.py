@@ -108,6 +108,16 @@ def test_a_job_larger_than_the_cluster_is_refused(capsys, tmp_path):
     assert "64 GPUs" in err
 
 
+def test_a_scenario_file_begins_with_a_mark_or_is_empty(capsys, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "paper"\njobs = 3\n', encoding="utf-8-sig")
+    assert main(["simulate", "--scenario", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["jobs"] == 3
+    path.write_text(" \n")
+    assert main(["simulate", "--scenario", str(path)]) == 2
+    assert "mine.toml: the file is empty" in capsys.readouterr().err
+
+
 def test_seeds_are_a_number_or_a_list():
     assert parse_seeds("3") == (0, 1, 2)
     assert parse_seeds("3,7") == (3, 7)

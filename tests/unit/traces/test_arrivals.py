@@ -1,5 +1,7 @@
 """Traces of arrivals: their forms, and every way they can be wrong."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -81,7 +83,8 @@ def test_jobs_of_one_moment_keep_the_order_of_the_file(tmp_path):
 
 BAD = {
     "an empty file": ("", ["empty"]),
-    "a header alone": ("job_id,num_gpu,submit_time,duration\n", ["no job"]),
+    "a header alone": ("job_id,num_gpu,submit_time,duration\n", ["no rows"]),
+    "no job that ran": ("job_id,num_gpu,submit_time,duration\na,0,1,9\n", ["no job with GPUs"]),
     "a missing column": ("job_id,num_gpu,duration\n1,1,1\n", ["submit_time", "the columns are"]),
     "no job_id": ("num_gpu,submit_time,duration\n1,1,1\n", ["job_id", "missing"]),
     "a text number": (PLAIN + "c,1,5,long\n", ["trace.csv:4", "duration", "'long'"]),
@@ -97,8 +100,9 @@ BAD = {
     ),
     "a date that is none": (
         "timestamp,duration,num_gpus\n2017-10-09 07:01:55,1,1\nlater-ish: x,1,1\n",
-        ["timestamp", "2023-03-01 00:00:05"],
+        ["trace.csv:3", "timestamp", "2023-03-01 00:00:05", "'later-ish: x'"],
     ),
+    "more GPUs than there are": (PLAIN + "c,1e300,5,3\n", ["trace.csv:4", "num_gpu", "1e+300"]),
 }
 
 
@@ -108,6 +112,39 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path, text, words):
         read_arrivals(written(tmp_path, text))
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("head", ["job_id,tenant,num_gpu,submit_time,duration\n", "\n"])
+def test_times_of_day_are_seen_behind_quotes_and_blank_lines(tmp_path, head):
+    columns = "" if head.strip() else "job_id,tenant,num_gpu,submit_time,duration\n"
+    rows = '1,"a, b",1,2023-03-01 00:00:05,5\n2,c,1,2023-03-01 00:01:05,5\n'
+    found = read_arrivals(written(tmp_path, head + columns + rows))
+    assert found.arrived.submit_s.tolist() == [0.0, 60.0]
+    assert found.arrived.tenants == ("a, b", "c")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (gzip.compress(PLAIN.encode()), ["packed by gzip", "gunzip"]),
+        (PLAIN.encode("utf-16"), ["UTF-16", "iconv"]),
+        (PLAIN.replace("a", "\xe9").encode("latin-1"), ["UTF-8", "0xe9"]),
+    ],
+)
+def test_what_is_no_text_is_told(tmp_path, data, words):
+    path = tmp_path / "trace.csv"
+    path.write_bytes(data)
+    with pytest.raises(ReadError) as caught:
+        read_arrivals(path)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_folder_or_a_link_in_place_of_the_file_is_told(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    for path, word in ((tmp_path, "directory"), (tmp_path / "loop", "symbolic links")):
+        with pytest.raises(ReadError, match=word):
+            read_arrivals(path)
 
 
 def test_no_file_is_told(tmp_path):

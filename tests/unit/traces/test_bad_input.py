@@ -1,11 +1,15 @@
 """Every way an input can be wrong: a clear message, with the place, and what to do."""
 
 import json
+import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from evalstop.config.rules import parse_rule
-from evalstop.core.errors import InputError, ReadError
+from evalstop.core.errors import InputError, MissingExtraError, ReadError
+from evalstop.traces.names import unknown_metric
 from evalstop.traces.replay import replay
 from evalstop.traces.sources import read_source
 
@@ -65,7 +69,71 @@ FATAL = {
         "trace_id,step,score,greater_is_better\na,1,0.5,true\na,2,0.5,false\n",
         ["both true and false", "'a'"],
     ),
-    "no text": ("x.csv", b"trace_id,step,score\n\xff\xfe,1,2\n", ["UTF-8"]),
+    "no text": ("x.csv", b"trace_id,step,score\n\xff\xfe,1,2\n", ["UTF-8", "0xff", "iconv"]),
+    "UTF-16": ("x.csv", GOOD.encode("utf-16"), ["UTF-16", "iconv -f UTF-16 -t UTF-8"]),
+    "UTF-16, big end first": ("x.csv", b"\xfe\xff" + GOOD.encode("utf-16-be"), ["UTF-16"]),
+    "UTF-16 without its mark": ("x.csv", GOOD.encode("utf-16-le"), ["UTF-16"]),
+    "a state in UTF-16": (
+        "trainer_state.json",
+        state([{"step": 1, "eval_acc": 0.5}]).encode("utf-16"),
+        ["UTF-16"],
+    ),
+    "other bytes in a column that nobody asked for": (
+        "x.csv",
+        (
+            "trace_id,step,score,note\n" + "a,1,0.5,-\n" * 4000 + "a,2,0.5,\xe9\na,1.5,0.5,-\n"
+        ).encode("latin-1"),
+        ["x.csv:4003", "1.5"],
+    ),
+    "spaces": ("x.csv", "trace_id step score\na 1 0.5\n", ["x.csv:1", "spaces", "','"]),
+    "prose": ("notes.txt", "Dear all,\nhello\n", ["first line", "'Dear all,'", "trace_id,step"]),
+    "a comment above the header": ("x.csv", "# mine\n" + GOOD, ["first line", "'# mine'"]),
+    "no header": ("x.csv", "a,1,0.5\na,2,0.6\n", ["first line", "'a,1,0.5'"]),
+    "a step beyond what a float can tell": (
+        "x.csv",
+        "trace_id,step,score\na,99999999999999999999,0.5\n",
+        ["x.csv:2", "below 2^53", "1e+20"],
+    ),
+    "a cell longer than any": (
+        "x.csv",
+        "trace_id,step,score\n" + "a" * 200_000 + ",x,0.5\n",
+        ["not a readable CSV file", "field limit"],
+    ),
+    "JSONL nested without end": (
+        "x.jsonl",
+        '{"trace_id": ' + "[" * 100_000 + "\n",
+        ["x.jsonl:1", "nested too deeply"],
+    ),
+    "a state nested without end": (
+        "trainer_state.json",
+        '{"log_history": ' + "[" * 100_000,
+        ["nested too deeply"],
+    ),
+    "results nested without end": (
+        "results_1.json",
+        '{"results": ' + "[" * 100_000,
+        ["nested too deeply"],
+    ),
+    "verl's log of words": (
+        "x.jsonl",
+        '{"step":1,"data":{"val-core/a":"high"}}\n',
+        ["no entry of val-core/a is a number"],
+    ),
+    "a state of words": (
+        "trainer_state.json",
+        state([{"step": 1, "eval_acc": "high"}]),
+        ["no entry of eval_acc is a number"],
+    ),
+    "results without a number": (
+        "results_1.json",
+        '{"results": {"t": {"acc,none": "N/A"}}, "model_name": "checkpoint-1"}',
+        ["results_1.json", "no metric is a number"],
+    ),
+    "an export with a step too large": (
+        "x.csv",
+        "Step,r - acc\n1e300,0.5\n",
+        ["x.csv:2", "Step", "below 2^53", "1e+300"],
+    ),
     "an unknown format": ("x.bin", b"\x00\x01\x02", ["not a format evalstop knows"]),
     "a broken Parquet": ("x.parquet", b"PAR1 and no more", ["Parquet"]),
     "JSONL that is no JSON": ("x.jsonl", '{"trace_id": "a"\n{}\n', ["x.jsonl:1", "JSON"]),
@@ -116,6 +184,100 @@ def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path, name, content, 
         read_source(path)
     for word in words:
         assert word in str(caught.value)
+
+
+def test_a_metric_of_two_columns_is_refused(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("step,acc,acc\n1,0.5,0.6\n")
+    with pytest.raises(ReadError, match="the column acc is there more than once"):
+        read_source(path, "acc")
+
+
+def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
+    arrays = [pa.array(["a"]), pa.array([1]), pa.array([0.5]), pa.array([0.6])]
+    table = pa.Table.from_arrays(arrays, names=["trace_id", "step", "score", "Score"])
+    pq.write_table(
+        table.rename_columns(["trace_id", "step", "score", "score"]), tmp_path / "x.parquet"
+    )
+    with pytest.raises(ReadError, match=r"x.parquet: the column score is there more than once"):
+        read_source(tmp_path / "x.parquet")
+
+
+def test_a_parquet_file_with_a_step_too_large_names_its_row(tmp_path):
+    pq.write_table(
+        pa.table({"Trace_ID": ["a", "a"], "Step": [1, 2**62], "Score": [0.5, 0.6]}),
+        tmp_path / "x.parquet",
+    )
+    with pytest.raises(ReadError, match=r"row 2: step must be a whole number below 2\^53"):
+        read_source(tmp_path / "x.parquet")
+
+
+def test_a_run_without_scores_spares_the_others_of_its_file(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(GOOD + "b,1,,true\nb,2,,true\n")
+    loaded = read_source(path)
+    assert [curve.trace_id for curve in loaded.curves] == ["a"]
+    assert [str(error) for error in loaded.errors] == [
+        f"{path}:4: run 'b' has no usable evaluation: no score"
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300, "loop", "gone.csv", "a\0b"])
+def test_a_name_that_leads_nowhere_spares_the_others(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.csv").write_text(GOOD)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone.csv").symlink_to("nothing")
+    report = replay([name, "good.csv"], parse_rule("none"))
+    assert len(report.results) == 1
+    (error,) = report.errors
+    assert error.source == (name or "''")
+    assert error.message.startswith(
+        ("expected a file", "cannot be read: File name too long", "a symbolic link", "there is no")
+    )
+
+
+def test_a_link_that_leads_nowhere_in_a_folder_is_named(tmp_path):
+    (tmp_path / "good.csv").write_text(GOOD)
+    (tmp_path / "up").symlink_to(".")
+    (tmp_path / "gone.csv").symlink_to("nothing")
+    loaded = read_source(tmp_path)
+    assert len(loaded.curves) == 1
+    assert [str(error) for error in loaded.errors] == [
+        f"{tmp_path / 'gone.csv'}: a symbolic link that leads nowhere"
+    ]
+
+
+def test_a_missing_extra_spares_the_other_sources(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_accumulator", None)
+    (tmp_path / "mixed" / "run").mkdir(parents=True)
+    events = tmp_path / "mixed" / "run" / "events.out.tfevents.1"
+    events.write_bytes(b"events")
+    (tmp_path / "mixed" / "good.csv").write_text(GOOD)
+    (tmp_path / "good.csv").write_text(GOOD)
+    for sources in ([tmp_path / "mixed"], [tmp_path / "good.csv", events]):
+        report = replay(sources, parse_rule("none"))
+        assert len(report.results) == 1
+        assert "pip install 'evalstop[tensorboard]'" in report.errors[0].message
+    with pytest.raises(MissingExtraError):
+        replay([events], parse_rule("none"))
+    with pytest.raises(MissingExtraError):
+        replay([tmp_path / "mixed" / "run"], parse_rule("none"))
+
+
+def test_evaluations_that_are_left_out_are_told(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(
+        "trace_id,step,score\na,-1,0.5\na,1,0.5\na,1,0.5\na,2,nan\na,3,0.6\na,3,0.7\na,4,0.7\nb,1,0.5\n"
+    )
+    report = replay(path, parse_rule("default"), direction="max")
+    left_out, few = report.warnings
+    assert left_out == (
+        "4 evaluations of 1 run left out or merged: the step is negative (1), repeat of the same "
+        "report (1), another score for the same step (1), the score is not a finite number (1); "
+        "skipped_points of --json names each"
+    )
+    assert few == "1 run of 2 with fewer than 3 usable evaluations: too few to see a decline"
 
 
 def test_what_is_not_there_is_named(tmp_path):
@@ -191,6 +353,23 @@ def test_metrics_and_directions_are_asked_for(tmp_path, options, words):
         replay(path, parse_rule("none"), **options)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nearest"),
+    [
+        ("eval_acuracy", "eval_accuracy"),
+        ("evl/ac", "eval_acc"),
+        ("gsm8k", "val-core/gsm8k/reward/mean@1"),
+        ("accuracy_of_gsm8k", "eval_accuracy"),
+        ("zzz", None),
+    ],
+)
+def test_the_nearest_metric_is_named(wanted, nearest):
+    known = ["eval_accuracy", "eval_acc", "eval_loss", "val-core/gsm8k/reward/mean@1"]
+    said = unknown_metric(wanted, known)
+    assert all(name in said for name in known)
+    assert said.endswith(f"Did you mean {nearest!r}?" if nearest else f"{known[-1]}.")
 
 
 def test_a_direction_that_contradicts_the_file_is_refused(tmp_path):

@@ -176,9 +176,51 @@ def test_a_server_is_read_over_http_with_its_credentials(address, monkeypatch):
     assert Answers.seen[-1].startswith("Basic ")
 
 
-def test_a_server_that_is_not_there_is_told():
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "http://[::1", "http://127.0.0.1:nine"])
+def test_a_server_that_is_not_there_is_told(uri):
     with pytest.raises(ReadError, match="does not answer"):
-        read_mlflow("mlflow:http://127.0.0.1:9")
+        read_mlflow(f"mlflow:{uri}")
+
+
+class Another(Answers):
+    """A server that is not MLflow's, and answers every call with the same."""
+
+    answer: ClassVar[object] = {}
+
+    def do_GET(self):
+        self.reply(self.answer)
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.reply(self.answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[], 1, None, "x", {"experiments": 1}, {"experiments": [1]}, {"experiments": [{"id": 1}]},
+     {"experiments": [{"experiment_id": "1"}], "runs": [{"name": "r"}]},
+     {"experiments": [{"experiment_id": "1"}], "runs": [run_data(acc=1.0)],
+      "metrics": [{"step": "x"}]}],
+)  # fmt: skip
+@pytest.mark.parametrize("query", ["", "?run=r1"])
+def test_a_server_that_is_not_mlflows_is_told(address, monkeypatch, answer, query):
+    for verb in ("do_GET", "do_POST"):
+        monkeypatch.setattr(Answers, verb, getattr(Another, verb))
+    monkeypatch.setattr(Another, "answer", answer)
+    monkeypatch.setattr(Answers, "answer", answer, raising=False)
+    with pytest.raises(ReadError, match=r"not one of MLflow's|no experiment"):
+        read_mlflow(address + query)
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path, monkeypatch):
+    def client(**_options):
+        msg = "(sqlite3.DatabaseError) file is not a database\n[SQL: SELECT name FROM ...]"
+        raise RuntimeError(msg)
+
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=client))
+    (tmp_path / "x.db").write_bytes(bytes(range(256)))
+    with pytest.raises(ReadError, match=r"MLflow cannot read it: .*not a database$"):
+        read_source(f"mlflow:sqlite:///{tmp_path}/x.db")
 
 
 def test_a_store_without_server_is_read_by_mlflow_itself(tmp_path, monkeypatch):

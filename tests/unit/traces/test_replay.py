@@ -220,12 +220,13 @@ def test_options_choose_the_metric_and_override_the_type(tmp_path):
 def test_a_trained_reward_is_warned_of_and_a_contrary_name_too(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("trace_id,step,metric,score,job_type\na,1,eval/reward,1,grpo\n")
-    (warning,) = replay(path, K2, direction="max").warnings
+    warning, few = replay(path, K2, direction="max").warnings
     assert "eval/reward" in warning
     assert "held-out" in warning
     path.write_text("trace_id,step,metric,score\na,1,eval_loss,1\n")
-    (warning,) = replay(path, K2, direction="max").warnings
+    warning, few = replay(path, K2, direction="max").warnings
     assert "suggests direction min" in warning
+    assert "too few to see a decline" in few
 
 
 def test_any_detector_can_be_replayed():

@@ -8,6 +8,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from evalstop.config.rules import parse_rule
@@ -158,6 +160,93 @@ def test_a_direction_is_read_however_tables_hold_truth(tmp_path, word, direction
 
 FORBIDDEN = ["b.csv", "b.jsonl", "b.parquet", "run/trainer_state.json", "b.eval", "b.wandb",
              "results_1.json", "events.out.tfevents.1"]  # fmt: skip
+
+
+def test_a_closed_folder_within_a_folder_is_named(monkeypatch, tmp_path, expected):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and access(path, mode))
+    report = replay([tmp_path], parse_rule("default"), direction="max")
+    assert [(one.stop_step, one.best_step, one.n_evals) for one in report.results] == [expected]
+    assert [error.source for error in report.errors] == [str(closed)]
+
+
+def test_a_closed_standard_input_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ReadError, match="the standard input is closed"):
+        read_source("-")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_packed_tables_of_a_folder_are_read(tmp_path, expected, kind):
+    (tmp_path / "plain.csv").unlink()
+    (tmp_path / f"run.{kind}.gz").write_bytes(gzip.compress(CONTENTS[kind].encode()))
+    assert stop_of(tmp_path) == expected
+
+
+def test_a_plain_file_that_is_called_packed_is_read(tmp_path, expected):
+    path = tmp_path / "run.csv.gz"
+    path.write_text(LONG)
+    assert stop_of(path) == expected
+
+
+def test_blank_lines_above_the_header_are_passed_over(tmp_path, expected):
+    path = tmp_path / "blank.csv"
+    path.write_text("\n\n" + LONG)
+    assert stop_of(path) == expected
+    path.write_text("\n\n" + LONG + "a,x,1\n")
+    with pytest.raises(ReadError, match=rf"blank.csv:{len(SCORES) + 4}: step must be a number"):
+        read_source(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+def test_names_of_columns_may_have_capitals(tmp_path, expected, kind):
+    path = tmp_path / f"capitals.{kind}"
+    names = {"trace_id": "Trace_ID", "step": "Step", "score": "Score"}
+    if kind == "parquet":
+        columns = [["a"] * len(SCORES), [100 * i for i in range(len(SCORES))], SCORES]
+        pq.write_table(pa.table(columns, names=list(names.values())), path)
+    else:
+        text = CONTENTS[kind]
+        for small, large in names.items():
+            text = text.replace(small, large)
+        path.write_text(text)
+    assert stop_of(path) == expected
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+def test_a_file_may_have_any_name_that_its_system_allows(tmp_path, expected, kind):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/r\xff 'q' \n." + kind.encode()))
+    if kind == "parquet":
+        columns = [["a"] * len(SCORES), [100 * i for i in range(len(SCORES))], SCORES]
+        with path.open("wb") as file:
+            pq.write_table(pa.table(columns, names=["trace_id", "step", "score"]), file)
+    else:
+        path.write_text(CONTENTS[kind])
+    assert stop_of(path) == expected
+
+
+def test_half_a_character_in_json_is_shown_as_an_escape(tmp_path, expected):
+    path = tmp_path / "half.jsonl"
+    path.write_text(LINES.replace('"a"', '"\\ud800"'))
+    assert stop_of(path) == expected
+    assert read_source(path).curves[0].trace_id == "\\ud800"
+
+
+def test_runs_of_one_name_in_an_exported_chart_are_told_apart(tmp_path):
+    path = tmp_path / "chart.csv"
+    path.write_text(
+        '"Step","r - acc","r - acc__MIN","r - acc","r - acc__MIN","s - acc"\n'
+        "-1,0.1,0.1,0.1,0.1,0.1\n1,0.5,0.5,0.6,0.6,0.7\n2,0.4,0.4,,,0.8\n"
+    )
+    curves = read_source(path).curves
+    assert [(c.trace_id, c.metric, list(c.scores)) for c in curves] == [
+        ("r (1)", "acc", [0.5, 0.4]),
+        ("r (2)", "acc", [0.6]),
+        ("s", "acc", [0.7, 0.8]),
+    ]
+    assert {point.reason for c in curves for point in c.skipped} == {"step -1 is negative"}
 
 
 @pytest.mark.parametrize("name", FORBIDDEN)
