@@ -76,7 +76,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(f"evalstop.{_MODULES[name]}")
     if name not in _HOME:
-        msg = f"module 'evalstop' has no attribute {name!r}; public names: {', '.join(_HOME)}"
+        msg = f"module 'evalstop' has no attribute {name!r}; public names: {', '.join(__all__)}"
         raise AttributeError(msg)
     value = getattr(import_module(f"evalstop.{_HOME[name]}"), name)
     globals()[name] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evalstop.config.spelling import Entry, build, parameters_of, unknown_name
+from evalstop.config.spelling import Entry, build, parameters_of, require_text, unknown_name
 from evalstop.core.errors import SpecError
 from evalstop.core.job import canonical_job_type
 from evalstop.detectors.bayes import Bayes
@@ -214,6 +214,7 @@ def parse_rule(spec: str) -> Rules:
     Raises:
         SpecError: on an unknown name or setting, a bad value, or a type named twice.
     """
+    require_text(spec, "rule")
     text = spec.strip()
     if text == "paper":
         return _parse_map(PAPER, text)

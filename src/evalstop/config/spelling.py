@@ -11,7 +11,15 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 
-__all__ = ["Entry", "Parameter", "build", "parameters_of", "split_spec", "unknown_name"]
+__all__ = [
+    "Entry",
+    "Parameter",
+    "build",
+    "parameters_of",
+    "require_text",
+    "split_spec",
+    "unknown_name",
+]
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -46,6 +54,17 @@ def parameters_of(struct: type[Struct], units: Mapping[str, str]) -> tuple[Param
     )
 
 
+def require_text(spec: object, what: str) -> None:
+    """Refuse what is no SPEC at all.
+
+    Raises:
+        SpecError: it is not text.
+    """
+    if not isinstance(spec, str):
+        msg = f"a {what} is written as text, NAME[:key=value[,key=value...]], but got {spec!r}"
+        raise SpecError(msg)
+
+
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Split a SPEC into its name and its settings, as strings.
 
@@ -72,6 +91,7 @@ def build(spec: str, table: Mapping[str, Entry], what: str) -> Any:  # noqa: ANN
     Raises:
         SpecError: on an unknown name or setting (the known ones are listed), or a bad value.
     """
+    require_text(spec, what)
     name, settings = split_spec(spec)
     entry = table.get(name)
     if entry is None:

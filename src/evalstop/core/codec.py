@@ -8,15 +8,16 @@ older program neither crashes on a newer log nor loses a line of it.
 from __future__ import annotations
 
 import math
+import sys
 from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from evalstop.core.actions import Action
+from evalstop.core.actions import Action, Advise, Stop
 from evalstop.core.errors import InputError
 from evalstop.core.events import EvalReported, Event
-from evalstop.core.points import NOT_FINITE
+from evalstop.core.points import NOT_FINITE, Verdict
 
 __all__ = ["VERSION", "Unknown", "decode_action", "decode_event", "encode", "require_writable"]
 
@@ -53,8 +54,34 @@ def encode(item: Event | Action | Unknown) -> bytes:
         # Absent on the wire: the default is left out only if it is this very object.
         point = msgspec.structs.replace(item.point, score=NOT_FINITE)
         item = msgspec.structs.replace(item, point=point)
+    elif isinstance(item, Stop):
+        item = _with_finite_verdict(item)
+    elif isinstance(item, Advise):
+        item = msgspec.structs.replace(item, action=_with_finite_verdict(item.action))
     body = _encoder.encode(item)
     return b'{"v":%d,' % VERSION + body[1:]
+
+
+def _with_finite_verdict(stop: Stop) -> Stop:
+    """Return a stop that can be read again, whatever its rule computed: JSON has no infinity."""
+    verdict = stop.verdict
+    known = math.isfinite(verdict.best_score)
+    if math.isfinite(verdict.statistic) and math.isfinite(verdict.threshold) and known:
+        return stop
+    finite: Verdict = msgspec.structs.replace(
+        verdict,
+        statistic=_finite(verdict.statistic),
+        threshold=_finite(verdict.threshold),
+        best_score=verdict.best_score if known else NOT_FINITE,
+    )
+    return msgspec.structs.replace(stop, verdict=finite)
+
+
+def _finite(number: float) -> float:
+    """Return the nearest number that JSON has; 0 for none at all."""
+    if math.isnan(number):
+        return 0.0
+    return max(-sys.float_info.max, min(sys.float_info.max, number))
 
 
 def require_writable(event: Event) -> None:

@@ -13,17 +13,22 @@ from enum import StrEnum
 from msgspec import Struct
 
 __all__ = [
+    "LARGEST",
     "NOT_FINITE",
     "EvalPoint",
     "Kind",
     "State",
     "Verdict",
     "binomial_stderr",
+    "score_of",
     "stderr_of_share",
 ]
 
 NOT_FINITE = float("nan")
 """The score of an evaluation that gave no finite number. Compare with ``math.isfinite``."""
+
+LARGEST = 1e100
+"""Numbers beyond this, either way, count as not finite: rules square and add them."""
 
 
 class EvalPoint(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -122,6 +127,14 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         if self.kind:
             words += f", {self.kind.value}"
         return f"{words} ({self.note})" if self.note else words
+
+
+def score_of(value: float) -> float:
+    """Return a number as a score: ``NOT_FINITE`` where no rule can reckon with it.
+
+    A perplexity of exp(loss) goes to 1e300 before it goes to infinity, and means the same.
+    """
+    return value if -LARGEST <= value <= LARGEST else NOT_FINITE
 
 
 def binomial_stderr(share: float, items: int) -> float:

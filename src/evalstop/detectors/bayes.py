@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
 from evalstop.detectors.prior import LONGEST, SHAPES, Beliefs, Prior, beliefs
@@ -109,6 +110,7 @@ class Bayes(Struct, frozen=True, kw_only=True):
     stderr: float = 0.0
 
     def __post_init__(self) -> None:
+        require_numbers(self, "bayes")
         wrong = _first_wrong(self)
         if wrong:
             msg = f"bayes: expected {wrong}"

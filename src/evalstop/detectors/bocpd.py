@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
 from evalstop.detectors.scan import reported_variance
@@ -79,6 +80,7 @@ class Bocpd(Struct, frozen=True, kw_only=True):
     runs: int = 40
 
     def __post_init__(self) -> None:
+        require_numbers(self, "bocpd")
         if not 0 < self.hazard < 1 or self.runs < 2:  # noqa: PLR2004 -- a new piece and an old one
             msg = (
                 "bocpd: expected hazard between 0 and 1 and runs >= 2, but got "

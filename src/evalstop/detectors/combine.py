@@ -10,6 +10,7 @@ from msgspec import Struct
 from evalstop.core.detector import Detector
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import has_methods, is_whole
 
 __all__ = ["After", "AfterState", "AllOf", "AnyOf", "Confirm", "ConfirmState"]
 
@@ -75,6 +76,10 @@ class After(Struct, frozen=True, kw_only=True):
     evals: int
     rule: Detector[Any]
 
+    def __post_init__(self) -> None:
+        _require_evals("After", self.evals, least=0)
+        _require_detector(self.rule)
+
     def start(self) -> AfterState:
         """Return the state before the first evaluation."""
         return AfterState(0, self.rule.start())
@@ -111,6 +116,10 @@ class Confirm(Struct, frozen=True, kw_only=True):
     rule: Detector[Any]
     evals: int = 1
 
+    def __post_init__(self) -> None:
+        _require_evals("Confirm", self.evals, least=1)
+        _require_detector(self.rule)
+
     def start(self) -> ConfirmState:
         """Return the state before the first evaluation."""
         return ConfirmState(0, self.rule.start())
@@ -125,9 +134,29 @@ class Confirm(Struct, frozen=True, kw_only=True):
         return ConfirmState(alarms, inner), verdict
 
 
-def _require_parts(parts: tuple[Detector[Any], ...]) -> None:
+def _require_parts(parts: object) -> None:
+    if not isinstance(parts, tuple | list):
+        msg = f"expected the rules to combine in brackets, such as AnyOf((a, b)), but got {parts!r}"
+        raise SpecError(msg)
     if not parts:
         msg = "expected at least one rule to combine, but got none"
+        raise SpecError(msg)
+    for part in parts:
+        _require_detector(part)
+
+
+def _require_detector(rule: object) -> None:
+    if not has_methods(rule, "start", "step"):
+        msg = (
+            f"expected a rule that judges a curve of scores, such as Scan(), but got {rule!r}: "
+            "stop-at, loss-plateau and rule maps cannot be combined"
+        )
+        raise SpecError(msg)
+
+
+def _require_evals(what: str, evals: object, *, least: int) -> None:
+    if not is_whole(evals) or evals < least:
+        msg = f"{what}: evals must be a whole number >= {least}, but got {evals!r}"
         raise SpecError(msg)
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,7 @@ class ConsecutiveDecline(Struct, frozen=True, kw_only=True):
     k: int = 2
 
     def __post_init__(self) -> None:
+        require_numbers(self, "consecutive")
         if self.k < 1:
             msg = f"consecutive: k must be a whole number >= 1, but got k={self.k}"
             raise SpecError(msg)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from evalstop.core.errors import SpecError
-from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.points import LARGEST, EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.noise import WINDOW, sigma_of
 from evalstop.detectors.peak import START, Peak, raised
 
@@ -60,6 +61,7 @@ class Cusum(Struct, frozen=True, kw_only=True):
     drift: float = 2.0
 
     def __post_init__(self) -> None:
+        require_numbers(self, "cusum")
         if self.threshold <= 0 or self.drift < 0:
             msg = (
                 "cusum: expected threshold > 0 and drift >= 0, but got "
@@ -81,6 +83,7 @@ class Cusum(Struct, frozen=True, kw_only=True):
         total = state.total
         if sigma:
             total = max(0.0, total + (peak.best_score - point.score) / sigma - self.drift)
+            total = min(total, LARGEST)  # an error of almost nothing makes it infinite
         return CusumState(peak, total, point.score, differences), Verdict(
             state=_ALARM if total >= self.threshold else _OK,
             statistic=total,

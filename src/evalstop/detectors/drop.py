@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.noise import WINDOW, sigma_of
 from evalstop.detectors.peak import START, Peak, raised
 
@@ -63,7 +64,8 @@ class Drop(Struct, frozen=True, kw_only=True):
     unit: Unit = "se"
 
     def __post_init__(self) -> None:
-        if self.g <= 0 or self.k < 1 or self.unit not in {"se", "percent", "absolute"}:
+        require_numbers(self, "drop")
+        if self.g <= 0 or self.k < 1 or self.unit not in ("se", "percent", "absolute"):
             msg = (
                 "drop: expected g > 0, k >= 1 and unit se, percent or absolute, but got "
                 f"g={self.g}, k={self.k}, unit={self.unit}"

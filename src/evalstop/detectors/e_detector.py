@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.order_restricted import Block, pooled
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
@@ -76,6 +77,7 @@ class EDetector(Struct, frozen=True, kw_only=True):
     alpha: float = 0.01
 
     def __post_init__(self) -> None:
+        require_numbers(self, "e-detector")
         if not 0 < self.alpha < 1:
             msg = f"e-detector: alpha must lie between 0 and 1, but got alpha={self.alpha}"
             raise SpecError(msg)

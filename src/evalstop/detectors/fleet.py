@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from evalstop.core.errors import InputError
-from evalstop.core.points import EvalPoint
+from evalstop.core.points import LARGEST, EvalPoint
 from evalstop.detectors.bayes import Bayes
 from evalstop.detectors.prior import LONGEST
 from evalstop.detectors.scan import Scan
@@ -75,7 +75,9 @@ def judge(detector: Detector[Any], scores: ArrayLike, stderr: ArrayLike | None =
         msg = f"scores must be a table of runs by evaluations, but got shape {table.shape}"
         raise InputError(msg)
     errors = _errors(stderr, table)
-    present = np.isfinite(table)
+    present = np.abs(table) <= LARGEST
+    if not present.all():
+        table = np.where(present, table, np.nan)
     fleet = Fleet(
         statistic=np.zeros(table.shape),
         threshold=np.zeros(table.shape),
@@ -102,8 +104,11 @@ def _errors(stderr: ArrayLike | None, table: Array) -> Array:
     if stderr is None:
         return np.broadcast_to(0.0, table.shape)
     errors = np.asarray(stderr, dtype=np.float64)
+    if bool((errors < 0.0).any()):
+        msg = f"stderr must not be negative, but got {errors.min()}: NaN or 0 where it is unknown"
+        raise InputError(msg)
     try:
-        return np.broadcast_to(np.where(np.isfinite(errors), errors, 0.0), table.shape)
+        return np.broadcast_to(np.where(errors <= LARGEST, errors, 0.0), table.shape)
     except ValueError as error:
         msg = f"stderr of shape {np.shape(stderr)} does not fit scores of shape {table.shape}"
         raise InputError(msg) from error

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
 from evalstop.detectors.scan import reported_variance
@@ -60,6 +61,7 @@ class GlrCusum(Struct, frozen=True, kw_only=True):
     threshold: float = 4.0
 
     def __post_init__(self) -> None:
+        require_numbers(self, "glr-cusum")
         if not self.threshold > 0:
             msg = f"glr-cusum: threshold must be > 0, but got threshold={self.threshold}"
             raise SpecError(msg)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
 from evalstop.detectors.scan import reported_variance
@@ -76,6 +77,7 @@ class LocalTrend(Struct, frozen=True, kw_only=True):
     slope_drift: float = 0.3
 
     def __post_init__(self) -> None:
+        require_numbers(self, "local-trend")
         if self.threshold <= 0 or self.level_drift < 0 or self.slope_drift < 0:
             msg = (
                 "local-trend: expected threshold > 0 and drifts >= 0, but got "

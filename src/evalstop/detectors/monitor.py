@@ -9,12 +9,20 @@ import numpy as np
 
 from evalstop.core.errors import InputError
 from evalstop.core.history import History
-from evalstop.core.points import NOT_FINITE, EvalPoint, Verdict, stderr_of_share
+from evalstop.core.points import (
+    LARGEST,
+    NOT_FINITE,
+    EvalPoint,
+    Verdict,
+    score_of,
+    stderr_of_share,
+)
+from evalstop.core.settings import has_methods
 from evalstop.core.signals import remarks, signals_of
 from evalstop.detectors.fleet import Fleet, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import ArrayLike
 
@@ -59,17 +67,7 @@ class Monitor:
 
     def __init__(self, rule: Any, *, direction: Direction, job_type: str = "rlhf") -> None:  # noqa: ANN401 -- a detector of any state, or a map of them
         self._sign = sign_of(direction)
-        if rule is None or isinstance(rule, str):
-            msg = f"expected a rule, such as parse_rule('default') gives, but got {rule!r}"
-            raise InputError(msg)
-        detector: Detector[Any] = rule.for_type(job_type) if hasattr(rule, "for_type") else rule
-        if not (hasattr(detector, "start") and hasattr(detector, "step")):
-            msg = (
-                f"a Monitor watches a curve of scores, but {type(detector).__name__} for job type "
-                f"{job_type!r} needs more than scores; use evalstop.replay or evalstop.simulate"
-            )
-            raise InputError(msg)
-        self._history: History[Any] = History(detector)
+        self._history: History[Any] = History(_detector(rule, job_type))
 
     @property
     def history(self) -> History[Any]:
@@ -104,36 +102,36 @@ class Monitor:
         """Report one evaluation; return the verdict on the curve so far.
 
         See `evalstop.core.points.EvalPoint` for the arguments. ``score`` may be None, NaN or
-        infinite: such an evaluation is counted, never compared. ``n_items`` without ``stderr``
-        means the binomial error of a share, for scores in 0-1. ``signals`` (KL, entropy, response
-        length ...) are for `remarks`; they change no verdict. Numbers may be of any library that
-        they convert from (numpy, torch, decimal).
+        infinite (or beyond 1e100): such an evaluation is counted, never compared. ``n_items``
+        without ``stderr`` means the binomial error of a share, for scores in 0-1. ``signals`` (KL,
+        entropy, response length ...) are for `remarks`; they change no verdict. Numbers may be of
+        any library that they convert from (numpy, torch, decimal).
 
         Raises:
             InputError: if ``step`` is negative or not whole, ``stderr`` negative or not finite,
-                ``n_items`` below 1, or something no number.
+                ``n_items`` below 1, or something no number or name.
         """
-        value = NOT_FINITE if score is None else _number("score", score)
+        value = NOT_FINITE if score is None else score_of(_number("score", score))
         error = None if stderr is None else _number("stderr", stderr)
-        if error is not None and not (math.isfinite(error) and error >= 0):
-            msg = f"stderr must be a finite number >= 0, but got {stderr}: leave it out if unknown"
-            raise InputError(msg)
+        if error is not None:
+            if not (math.isfinite(error) and error >= 0):
+                msg = f"stderr must be a finite number >= 0, but got {stderr}: omit it if unknown"
+                raise InputError(msg)
+            error = min(error, LARGEST)
         count = None if n_items is None else _whole("n_items", n_items, least=1)
         reward = NOT_FINITE if proxy is None else _number("proxy", proxy)
         point = EvalPoint(
             step=_whole("step", step),
-            score=self._sign * value if math.isfinite(value) else NOT_FINITE,
+            score=self._sign * value,
             stderr=stderr_of_share(value, count) if error is None else error,
             n_items=count,
             attempt=_whole("attempt", attempt),
-            epoch_key=epoch_key,
-            eval_id=eval_id,
-            checkpoint=checkpoint,
+            epoch_key=_name("epoch_key", epoch_key),
+            eval_id=_name("eval_id", eval_id),
+            checkpoint=_name("checkpoint", checkpoint),
             proxy=reward if math.isfinite(reward) else None,
-            items=None
-            if items is None
-            else tuple(self._sign * _number("items", item) for item in items),
-            signals=signals_of(signals),
+            items=None if items is None else _items(items, self._sign),
+            signals=signals_of(_numbers(signals)),
         )
         return self._own_sign(self._history.add(point))
 
@@ -148,15 +146,43 @@ class Monitor:
             stderr: standard errors, in any shape that broadcasts to that of ``scores``.
 
         Raises:
-            InputError: if the shapes do not fit.
+            InputError: if the shapes do not fit, or something is no number.
         """
-        return judge(self._history.detector, self._sign * np.asarray(scores, np.float64), stderr)
+        try:
+            table = self._sign * np.asarray(scores, np.float64)
+            errors = None if stderr is None else np.asarray(stderr, np.float64)
+        except (TypeError, ValueError) as error:
+            msg = f"expected a table of numbers, runs by evaluations of one length each: {error}"
+            raise InputError(msg) from error
+        return judge(self._history.detector, table, errors)
 
     def _own_sign(self, verdict: Verdict) -> Verdict:
         if self._sign > 0:
             return verdict
         fields = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
         return Verdict(**(fields | {"best_score": -verdict.best_score}))
+
+
+def _detector(rule: Any, job_type: object) -> Detector[Any]:  # noqa: ANN401 -- as in Monitor
+    """Return what judges the curve.
+
+    Raises:
+        InputError: it is no rule, or one that needs more than a curve.
+    """
+    if rule is None or isinstance(rule, str | type):
+        msg = f"expected a rule, such as parse_rule('default') gives, but got {rule!r}"
+        raise InputError(msg)
+    if not isinstance(job_type, str):
+        msg = f"job_type must be a name such as 'rlhf' or 'dpo', but got {job_type!r}"
+        raise InputError(msg)
+    detector: Detector[Any] = rule.for_type(job_type) if hasattr(rule, "for_type") else rule
+    if not has_methods(detector, "start", "step"):
+        msg = (
+            f"a Monitor watches a curve of scores, but {type(detector).__name__} for job type "
+            f"{job_type!r} needs more than scores; use evalstop.replay or evalstop.simulate"
+        )
+        raise InputError(msg)
+    return detector
 
 
 def _number(name: str, value: object) -> float:
@@ -173,6 +199,54 @@ def _number(name: str, value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         pass
     msg = f"{name} must be a number, but got {value!r}"
+    raise InputError(msg)
+
+
+def _numbers(signals: Mapping[str, float | None] | None) -> dict[str, float]:
+    """Return named numbers without those that are not known.
+
+    Raises:
+        InputError: it is no table of named numbers.
+    """
+    if signals is None:
+        return {}
+    if not hasattr(signals, "items"):
+        msg = f"signals must be named numbers, such as {{'kl': 0.1}}, but got {signals!r}"
+        raise InputError(msg)
+    return {
+        str(name): _number(f"signals[{name!r}]", value)
+        for name, value in signals.items()
+        if value is not None
+    }
+
+
+def _items(items: Iterable[float], sign: float) -> tuple[float, ...]:
+    """Return scores of items with higher as better.
+
+    Raises:
+        InputError: one is no finite number, so that none can be compared item by item.
+    """
+    if isinstance(items, str | bytes) or not hasattr(items, "__iter__"):
+        msg = f"items must be scores, one an item, but got {items!r}"
+        raise InputError(msg)
+    scores = tuple(sign * _number("items", item) for item in items)
+    if not all(-LARGEST <= score <= LARGEST for score in scores):
+        msg = "items must be finite numbers: give an item that failed its lowest score"
+        raise InputError(msg)
+    return scores
+
+
+def _name(what: str, value: object) -> str | None:
+    """Return a name; a number is taken for its digits.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return str(value)
+    msg = f"{what} must be a name, such as 'suite-2', but got {value!r}"
     raise InputError(msg)
 
 

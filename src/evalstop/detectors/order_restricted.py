@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
 from evalstop.detectors.scan import reported_variance
@@ -69,6 +70,7 @@ class OrderRestricted(Struct, frozen=True, kw_only=True):
     window: int = 60
 
     def __post_init__(self) -> None:
+        require_numbers(self, "order-restricted")
         if self.threshold <= 0 or self.window < 4:  # noqa: PLR2004 -- a rise and a fall take four
             msg = (
                 "order-restricted: expected threshold > 0 and window >= 4, but got "

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.peak import START, Peak, raised
 
 __all__ = ["PageHinkley", "PageHinkleyState"]
@@ -58,6 +59,7 @@ class PageHinkley(Struct, frozen=True, kw_only=True):
     warmup: int = 3
 
     def __post_init__(self) -> None:
+        require_numbers(self, "page-hinkley")
         if self.threshold <= 0 or self.delta < 0 or self.warmup < 0:
             msg = (
                 "page-hinkley: expected threshold > 0, delta >= 0 and warmup >= 0, but got "

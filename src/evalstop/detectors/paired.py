@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.peak import START as NO_PEAK
 from evalstop.detectors.peak import Peak, raised
 
@@ -63,6 +64,7 @@ class Paired(Struct, frozen=True, kw_only=True):
     alpha: float = 0.01
 
     def __post_init__(self) -> None:
+        require_numbers(self, "paired")
         if not 0 < self.alpha < 0.5:  # noqa: PLR2004 -- a rate above one half is no test
             msg = f"paired: alpha must lie between 0 and 0.5, but got alpha={self.alpha}"
             raise SpecError(msg)

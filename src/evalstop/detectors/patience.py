@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, State, Verdict
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.peak import START, Peak, raised
 
 __all__ = ["Patience", "PatienceState"]
@@ -53,6 +54,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
+        require_numbers(self, "patience")
         if self.k < 1 or self.min_delta < 0:
             msg = (
                 "patience: expected k >= 1 and min_delta >= 0, but got "

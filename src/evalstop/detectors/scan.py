@@ -15,6 +15,7 @@ from msgspec import Struct
 from evalstop.core.collapse import RANGES, Ground, confirms, is_far, is_out_of_range, trodden
 from evalstop.core.errors import SpecError
 from evalstop.core.points import EvalPoint, Kind, State, Verdict, stderr_of_share
+from evalstop.core.settings import require_numbers
 from evalstop.detectors.bank import REACH, bank_at
 from evalstop.detectors.lattice import START as NO_LATTICE
 from evalstop.detectors.lattice import Lattice, items_of, refined
@@ -162,6 +163,7 @@ class Scan(Struct, frozen=True, kw_only=True):
     horizon: int = 0
 
     def __post_init__(self) -> None:
+        require_numbers(self, "scan")
         if not 0 < self.alpha <= _HIGHEST_ALPHA:
             msg = f"scan: alpha must lie above 0 and at most at 0.3, but got alpha={self.alpha}"
             raise SpecError(msg)

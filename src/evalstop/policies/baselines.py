@@ -10,6 +10,7 @@ from msgspec import Struct
 from evalstop.core.errors import SpecError
 from evalstop.core.events import EvalReported, LossReported
 from evalstop.core.points import State, Verdict
+from evalstop.core.settings import require_numbers
 
 if TYPE_CHECKING:
     from evalstop.core.job import JobView
@@ -36,6 +37,7 @@ class StopAt(Struct, frozen=True, kw_only=True):
     fraction: float = 0.65
 
     def __post_init__(self) -> None:
+        require_numbers(self, "stop-at")
         if not 0 < self.fraction < 1:
             msg = f"stop-at: fraction must lie between 0 and 1, but got fraction={self.fraction}"
             raise SpecError(msg)
@@ -81,6 +83,7 @@ class LossPlateau(Struct, frozen=True, kw_only=True):
     min_delta: float = 0.01
 
     def __post_init__(self) -> None:
+        require_numbers(self, "loss-plateau")
         if self.patience < 1 or self.min_delta < 0:
             msg = (
                 "loss-plateau: expected patience >= 1 and min_delta >= 0, but got "

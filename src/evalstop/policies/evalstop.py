@@ -14,6 +14,7 @@ import msgspec
 
 from evalstop.core.actions import Action, Preempt, Resize, Start, Stop
 from evalstop.core.cluster import MAY_BE_STOPPED
+from evalstop.core.errors import SpecError
 from evalstop.core.events import (
     CheckpointSaved,
     EvalReported,
@@ -26,6 +27,7 @@ from evalstop.core.events import (
 from evalstop.core.history import History
 from evalstop.core.points import State, Verdict
 from evalstop.core.policy import foresight_of, hears_evals
+from evalstop.core.settings import has_methods
 from evalstop.policies.rules import JobRule, NamedRule, Rule, Rules
 
 if TYPE_CHECKING:
@@ -57,10 +59,17 @@ class Watch:
         # By attribute: an isinstance against a Protocol costs as much as ten evaluations.
         judges = hasattr(rule, "judge")
         self.judge: JobRule[Any] | None = rule if judges else None  # type: ignore[assignment]  # by attribute
-        self.judge_state: Any = None if self.judge is None else self.judge.begin()
-        self.history: History[Any] = History(_BEST_ONLY if judges else rule)  # type: ignore[arg-type]  # by attribute
+        self.judge_state: Any = None
+        self.history: History[Any]
         self.unwatched = ""
         self._judged_so = _QUIET
+        try:
+            if self.judge is not None:
+                self.judge_state = self.judge.begin()
+            self.history = History(_BEST_ONLY if judges else rule)  # type: ignore[arg-type]  # by attribute
+        except Exception as error:  # noqa: BLE001 -- whatever a rule raises must not cost a job
+            self.history = History(_BEST_ONLY)
+            self._go_blind(error)
 
     @property
     def verdict(self) -> Verdict:
@@ -96,10 +105,14 @@ class Watch:
                 return self.history.hear(event.point)  # type: ignore[union-attr]  # no loss
             self._judged_so = self._judged(self.judge, event, jobs)
         except Exception as error:  # noqa: BLE001 -- whatever a rule raises must not cost a job
-            self.unwatched = f"{type(error).__name__}: {error}"
-            blind = Verdict(state=_BLIND, note=f"the rule failed: {self.unwatched}")
-            self.judge, self.judge_state, self._judged_so = _BLINDED, blind, blind
+            self._go_blind(error)
         return self.verdict.alarm
+
+    def _go_blind(self, error: Exception) -> None:
+        """Watch no further: the rule has failed."""
+        self.unwatched = f"{type(error).__name__}: {error}"
+        blind = Verdict(state=_BLIND, note=f"the rule failed: {self.unwatched}")
+        self.judge, self.judge_state, self._judged_so = _BLINDED, blind, blind
 
     def _judged(
         self,
@@ -149,6 +162,9 @@ class EvalStop:
         guard: what screens stops (`evalstop.policies.guards`); None: every alarm stops.
 
     A job's guardrail metrics (``EvalReported.metric`` not empty) are left to other wrappers.
+
+    Raises:
+        SpecError: one of them is not what it should be, such as a name in place of a rule.
     """
 
     def __init__(
@@ -158,6 +174,14 @@ class EvalStop:
         rules: Rules | Mapping[str, Rule] | Rule,
         guard: Guard | None = None,
     ) -> None:
+        if not has_methods(base, "decide"):
+            msg = f"base must be a scheduler or another policy, such as Fifo(), but got {base!r}"
+            raise SpecError(msg)
+        if guard is not None and not has_methods(guard, "screen", "hear", "withdraw"):
+            msg = (
+                f"guard must be one guard, such as Observe() or a Chain of them, but got {guard!r}"
+            )
+            raise SpecError(msg)
         self.base = base
         self.guard = guard
         self.rules = rules if isinstance(rules, Rules) else Rules.of(rules)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from evalstop.core.actions import Action, Stop
+from evalstop.core.errors import InputError
+from evalstop.core.settings import has_methods
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +69,10 @@ class Chain:
 
     def __init__(self, guards: Sequence[Guard]) -> None:
         self.guards = tuple(guards)
+        for guard in self.guards:
+            if not has_methods(guard, "screen", "hear", "withdraw"):
+                msg = f"expected a list of guards, such as [Observe()], but it holds {guard!r}"
+                raise InputError(msg)
 
     def screen(self, stop: Stop, view: ClusterView) -> Sequence[Action]:
         """Pass the stop along the chain."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,9 +12,10 @@ from evalstop.core.actions import Action, Advise, RequestEval, RequestSave, Stop
 from evalstop.core.errors import InputError
 from evalstop.core.events import CheckpointSaved, Event, JobEnded, OperatorCommanded, TimerFired
 from evalstop.core.job import JobView, Outcome, Phase
+from evalstop.core.settings import is_number, is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from evalstop.core.policy import ClusterView
 
@@ -126,8 +129,11 @@ class Budget:
 
     def __init__(self, *, stops: int, per_s: float = 3600.0) -> None:
         _require_not_negative("stops", stops)
-        if per_s <= 0:
-            msg = f"per_s must be > 0 seconds, but got {per_s}"
+        if not is_whole(stops):
+            msg = f"stops must be a whole number of stops, but got {stops!r}"
+            raise InputError(msg)
+        if not is_number(per_s) or per_s <= 0:
+            msg = f"per_s must be > 0 seconds, but got {per_s!r}"
             raise InputError(msg)
         self._stops = stops
         self._per_s = per_s
@@ -181,6 +187,15 @@ class Protect:
         tenants: Collection[str] = (),
         until: Mapping[str, float] | None = None,
     ) -> None:
+        if isinstance(tenants, str):  # a collection too: of letters
+            msg = f"tenants must be a list of names, such as [{tenants!r}], but got {tenants!r}"
+            raise InputError(msg)
+        _require_table("labels", labels)
+        _require_table("until", until)
+        for name, end in (until or {}).items():
+            if end != math.inf and not is_number(end):
+                msg = f"until[{name!r}] must be a time in seconds, but got {end!r}"
+                raise InputError(msg)
         self._labels = dict(labels or {"evalstop": "off"})
         self._tenants = frozenset(tenants)
         self._until = dict(until or {})
@@ -369,7 +384,13 @@ def _stoppable(job: JobView) -> bool:
     return job.phase in {Phase.WAITING, Phase.STARTING, Phase.RUNNING}
 
 
-def _require_not_negative(name: str, value: float) -> None:
-    if not value >= 0:
-        msg = f"{name} must be >= 0, but got {value}"
+def _require_not_negative(name: str, value: object) -> None:
+    if not is_number(value) or value < 0:
+        msg = f"{name} must be >= 0, but got {value!r}"
+        raise InputError(msg)
+
+
+def _require_table(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, Mapping):
+        msg = f"{name} must be a table of names and what goes with them, but got {value!r}"
         raise InputError(msg)

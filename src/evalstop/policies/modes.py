@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from evalstop.core.actions import Action, Advise, Stop
+from evalstop.core.errors import InputError
 from evalstop.core.events import Event, JobEnded
 
 if TYPE_CHECKING:
@@ -36,6 +37,15 @@ _NOTES = {
 }
 
 
+def _mode(word: object) -> Mode:
+    """Return a mode, from its name too."""
+    try:
+        return Mode(word)  # type: ignore[arg-type]  # what is none raises
+    except ValueError:
+        msg = f"expected a mode, one of {', '.join(_REACH)}, but got {word!r}"
+        raise InputError(msg) from None
+
+
 class ByMode:
     """Guard that lets the stops of enforced jobs pass and turns the others into advice.
 
@@ -45,6 +55,9 @@ class ByMode:
         mode: of every job that no choice fits.
         choices: selectors with their modes; the first that fits a job applies.
         kinds: how far stops of one kind of decline may go (R17), never further than the mode.
+
+    Raises:
+        InputError: there is no such mode.
     """
 
     def __init__(
@@ -53,9 +66,9 @@ class ByMode:
         choices: Sequence[tuple[Selector, Mode]] = (),
         kinds: Mapping[Kind, Mode] | None = None,
     ) -> None:
-        self._mode = mode
-        self._choices = tuple(choices)
-        self._kinds = dict(kinds or {})
+        self._mode = _mode(mode)
+        self._choices = tuple((selector, _mode(one)) for selector, one in choices)
+        self._kinds = {kind: _mode(one) for kind, one in (kinds or {}).items()}
         self._told: set[str] = set()
 
     def mode_of(self, job: JobView) -> Mode:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_che
 from msgspec import Struct
 
 from evalstop.core.detector import Detector
+from evalstop.core.errors import SpecError
 from evalstop.core.job import canonical_job_type
+from evalstop.core.settings import has_methods
 from evalstop.detectors.never import Never
 
 if TYPE_CHECKING:
@@ -99,9 +101,28 @@ class Rules(Struct, frozen=True):
 
     @staticmethod
     def of(rules: Mapping[str, Rule] | Rule) -> Rules:
-        """Build a map from rule objects; one rule alone is for every type."""
+        """Build a map from rule objects; one rule alone is for every type.
+
+        Job types may be written in any way that jobs may write them: grpo is rlhf.
+
+        Raises:
+            SpecError: something is no rule, or a job type is named twice.
+        """
         named = rules if isinstance(rules, Mapping) else {EVERY_OTHER: rules}
-        return Rules({kind: NamedRule(rule, repr(rule)) for kind, rule in named.items()})
+        by_type: dict[str, NamedRule] = {}
+        for kind, rule in named.items():
+            if not has_methods(rule, "start", "step") and not has_methods(rule, "begin", "judge"):
+                msg = (
+                    "expected a rule, such as parse_rule('default') or ConsecutiveDecline(k=2), "
+                    f"but got {rule!r}"
+                )
+                raise SpecError(msg)
+            job_type = canonical_job_type(kind)
+            if job_type in by_type:
+                msg = f"the rules name the job type {job_type!r} twice ({kind!r}): keep one"
+                raise SpecError(msg)
+            by_type[job_type] = NamedRule(rule, repr(rule))
+        return Rules(by_type)
 
     def for_job(self, job: JobView) -> NamedRule:
         """Return the rule for a job and its SPEC."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from msgspec import Struct
 
 from evalstop.core.errors import InputError
+from evalstop.core.settings import is_number
 
 __all__ = ["ExecutionCosts"]
 
@@ -34,6 +33,6 @@ class ExecutionCosts(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                msg = f"{name} must be a finite number of seconds >= 0, but got {value}"
+            if not is_number(value) or value < 0:
+                msg = f"{name} must be a finite number of seconds >= 0, but got {value!r}"
                 raise InputError(msg)

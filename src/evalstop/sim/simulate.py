@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from evalstop.core.errors import InputError
+from evalstop.core.settings import is_whole
 from evalstop.metrics.columns import JobColumns
 from evalstop.metrics.summary import Summary, json_tree, summarise
 from evalstop.sim.costs import ExecutionCosts
 from evalstop.sim.simulator import Simulator
 from evalstop.workloads.generate import generate, generate_on
+from evalstop.workloads.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from evalstop.core.policy import Policy
     from evalstop.workloads.generate import Arrived
     from evalstop.workloads.job import Workload
-    from evalstop.workloads.scenario import NodeType, Scenario
+    from evalstop.workloads.scenario import NodeType
 
 __all__ = ["Simulated", "costs_of", "simulate", "simulate_once"]
 
@@ -79,12 +82,11 @@ def simulate(
         after_each: called with each seed once it is done, for progress.
 
     Raises:
-        InputError: if there are no seeds, or a job is larger than the cluster.
+        InputError: if there are no seeds, a job is larger than the cluster, or something is not
+            what it should be.
     """
-    chosen = tuple(seeds)
-    if not chosen:
-        msg = "expected at least one seed, but got none"
-        raise InputError(msg)
+    _require_setting(scenario, policy)
+    chosen = _seeds(seeds)
     runs, events = [], 0
     for seed in chosen:
         columns, count = simulate_once(
@@ -107,6 +109,36 @@ def simulate(
         summary=summarise(runs, gpus=scenario.gpus),
         events=events,
     )
+
+
+def _require_setting(scenario: object, policy: object) -> None:
+    if not isinstance(scenario, Scenario):
+        msg = (
+            "expected a scenario, such as scenarios.PAPER or scenarios.named('paper'), but got "
+            f"{scenario!r}"
+        )
+        raise InputError(msg)
+    if not callable(policy):
+        msg = (
+            "policy must make a fresh policy for each seed, as `lambda: Fifo()` or Fifo itself "
+            f"does, but got {policy!r}: a policy is used up by its run"
+        )
+        raise InputError(msg)
+
+
+def _seeds(seeds: object) -> tuple[int, ...]:
+    if not isinstance(seeds, Iterable) or isinstance(seeds, str | bytes):
+        msg = f"seeds must be a list such as [3, 7] or range(3), but got {seeds!r}"
+        raise InputError(msg)
+    chosen = tuple(seeds)
+    if not chosen:
+        msg = "expected at least one seed, but got none"
+        raise InputError(msg)
+    for seed in chosen:
+        if not is_whole(seed) or seed < 0:
+            msg = f"a seed must be a whole number >= 0, but got {seed!r}"
+            raise InputError(msg)
+    return chosen
 
 
 def simulate_once(

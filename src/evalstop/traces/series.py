@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from evalstop.core.points import NOT_FINITE, EvalPoint, binomial_stderr
+from evalstop.core.points import LARGEST, NOT_FINITE, EvalPoint, binomial_stderr, score_of
 from evalstop.core.signals import signals_of
 from evalstop.traces.names import means_loss
 
@@ -139,7 +139,7 @@ def normalise(curve: Curve, direction: Direction, job_type: str = "other") -> Se
     points = [
         EvalPoint(
             step=step,
-            score=sign * score if finite(score) else NOT_FINITE,
+            score=score_of(sign * score),
             stderr=stderr,
             n_items=items or None,
             proxy=proxy if finite(proxy) else None,
@@ -194,10 +194,10 @@ def _stderrs(curve: Curve) -> list[float | None]:
     stated = curve.stderrs or [NOT_FINITE] * len(curve.steps)
     scale = _share_scale(curve) if curve.n_items else None
     if scale is None or curve.n_items is None:
-        return [error if 0.0 < error < math.inf else None for error in stated]
+        return [error if 0.0 < error <= LARGEST else None for error in stated]
     return [
         error
-        if 0.0 < error < math.inf
+        if 0.0 < error <= LARGEST
         else scale * binomial_stderr(score / scale, items)
         if items > 0 and math.isfinite(score)
         else None

@@ -1,6 +1,7 @@
 import pytest
 
 from evalstop.config.rules import RULES, parse_rule
+from evalstop.config.schedulers import parse_scheduler
 from evalstop.core.errors import SpecError
 from evalstop.detectors.consecutive import ConsecutiveDecline
 from evalstop.detectors.drop import Drop
@@ -72,3 +73,11 @@ BROKEN = [
 def test_a_broken_spec_is_refused_with_what_is_known(spec, what):
     with pytest.raises(SpecError, match=what):
         parse_rule(spec)
+
+
+@pytest.mark.parametrize("spec", [None, 3, b"scan", ["scan"]])
+def test_a_spec_is_text(spec):
+    with pytest.raises(SpecError, match="a rule is written as text"):
+        parse_rule(spec)
+    with pytest.raises(SpecError, match="a scheduler is written as text"):
+        parse_scheduler(spec)

@@ -76,3 +76,23 @@ def test_every_line_carries_the_version():
 @pytest.mark.parametrize("kind", [*Event.__args__, *Action.__args__])
 def test_every_fact_and_intent_is_frozen(kind):
     assert kind.__struct_config__.frozen
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -math.nan])
+@pytest.mark.parametrize("field", ["statistic", "threshold", "best_score"])
+@pytest.mark.parametrize("wrap", [lambda stop: stop, lambda stop: Advise(job="a", action=stop)])
+def test_a_stop_can_be_read_again_whatever_its_rule_computed(field, number, wrap):
+    """A log that holds a line it cannot read would keep a controller from starting again."""
+    verdict = msgspec.structs.replace(Verdict(state=State.ALARM), **{field: number})
+    line = encode(wrap(Stop(job="a", rule="custom", verdict=verdict)))
+    read = decode_action(line)
+    stop = read if isinstance(read, Stop) else read.action
+    assert (stop.job, stop.rule, stop.verdict.state) == ("a", "custom", State.ALARM)
+    if field == "best_score":
+        assert math.isnan(stop.verdict.best_score)
+    elif math.isinf(number):
+        assert math.copysign(1.0, getattr(stop.verdict, field)) == math.copysign(1.0, number)
+        assert abs(getattr(stop.verdict, field)) > 1e308
+    else:
+        assert getattr(stop.verdict, field) == 0.0
+    assert encode(read) == line

@@ -167,3 +167,60 @@ def test_a_rule_that_was_not_parsed_is_refused_with_what_to_do(rule):
 def test_a_verdict_on_nothing_claims_no_statistic():
     monitor = Monitor(parse_rule("none"), direction="max")
     assert "statistic" not in monitor.update(score=0.5, step=1).reason
+
+
+@pytest.mark.parametrize("name", ["epoch_key", "eval_id", "checkpoint"])
+def test_names_may_be_numbers_and_nothing_else(name):
+    numbered, named = (Monitor(ConsecutiveDecline(k=2), direction="max") for _ in range(2))
+    for value in (1, "b"):  # a suite's version, then its name: one kind of key all the same
+        numbered.update(score=0.5, step=1, **{name: value})
+        named.update(score=0.5, step=1, **{name: str(value)})
+    assert numbered.history.reports == named.history.reports
+    with pytest.raises(InputError, match=f"{name} must be a name, such as 'suite-2', but got"):
+        numbered.update(score=0.5, step=2, **{name: ["suite"]})
+
+
+def test_signals_that_are_not_known_are_left_out():
+    monitor = Monitor(ConsecutiveDecline(k=2), direction="max")
+    monitor.update(score=0.5, step=1, signals={"kl": None, "length": np.float32(2), "x": math.nan})
+    assert monitor.history.reports[0].signals == (("length", 2.0),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"signals": 5}, "signals must be named numbers"),
+        ({"signals": {"kl": "high"}}, r"signals\['kl'\] must be a number, but got 'high'"),
+        ({"items": 5}, "items must be scores, one an item"),
+        ({"items": "0110"}, "items must be scores, one an item"),
+        ({"items": (1.0, math.nan)}, "items must be finite numbers"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_words_and_changes_nothing(fields, words):
+    monitor = Monitor(ConsecutiveDecline(k=2), direction="max")
+    with pytest.raises(InputError, match=words):
+        monitor.update(score=0.5, step=1, **fields)
+    assert not monitor.history.reports
+
+
+@pytest.mark.parametrize("rule", [ConsecutiveDecline, {"rlhf": ConsecutiveDecline(k=2)}], ids=repr)
+def test_a_rule_is_an_object_of_one(rule):
+    with pytest.raises(InputError, match=r"expected a rule|needs more than scores"):
+        Monitor(rule, direction="max")
+
+
+@pytest.mark.parametrize("job_type", [None, 3])
+def test_a_job_type_is_a_name(job_type):
+    with pytest.raises(InputError, match="job_type must be a name"):
+        Monitor(parse_rule("paper"), direction="max", job_type=job_type)
+
+
+@pytest.mark.parametrize("scores", ["abc", [["a"]], [[0.5, 0.6], [0.5]], [[None, {}]]], ids=repr)
+def test_a_table_of_scores_is_of_numbers(scores):
+    with pytest.raises(InputError, match="expected a table of numbers"):
+        Monitor(parse_rule("default"), direction="max").update_many(scores)
+
+
+def test_no_error_of_many_is_negative():
+    with pytest.raises(InputError, match="stderr must not be negative"):
+        Monitor(parse_rule("default"), direction="max").update_many([[0.5, 0.6]], stderr=-0.1)

@@ -62,3 +62,22 @@ def test_no_seeds_are_refused():
 def test_impossible_costs_are_refused(value):
     with pytest.raises(InputError, match="stop_s must be a finite number"):
         ExecutionCosts(stop_s=value)
+
+
+@pytest.mark.parametrize("seeds", [3, "3", [-1], [1.5], ["a"], [True], [None]], ids=repr)
+def test_seeds_are_a_list_of_whole_numbers(seeds):
+    with pytest.raises(InputError, match=r"seeds? must be a "):
+        simulate(SMALL, policy=Fifo, seeds=seeds)
+
+
+def test_a_scenario_is_no_name_and_a_policy_is_made_afresh():
+    with pytest.raises(InputError, match=r"expected a scenario, such as scenarios\.PAPER"):
+        simulate("paper", policy=Fifo)
+    with pytest.raises(InputError, match="policy must make a fresh policy for each seed"):
+        simulate(SMALL, policy=Fifo())
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, "3", None, True])
+def test_costs_are_seconds(value):
+    with pytest.raises(InputError, match="stop_s must be a finite number of seconds >= 0"):
+        ExecutionCosts(stop_s=value)
