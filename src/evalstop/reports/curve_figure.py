@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,7 +54,8 @@ def curve_figure(series: Series, marks: Sequence[Mark], best_step: int | None) -
     """Return the SVG of a run; an empty frame if it has no finite score.
 
     Args:
-        series: the run; drawn in the metric's own sense, errors as a band of two each side.
+        series: the run; drawn in the metric's own sense, errors as a band of two each side, with a
+            line for each attempt and epoch.
         marks: stops; what lies after the first one is shaded.
         best_step: step of the best score.
     """
@@ -70,8 +72,9 @@ def curve_figure(series: Series, marks: Sequence[Mark], best_step: int | None) -
             f'<rect class="saved" x="{start}" y="{_TOP - 6}" width="{round(_RIGHT - start, 1)}" '
             f'height="{_BOTTOM - _TOP + 12}"/>'
         )
-    shown = thinned(points)
-    parts += [_band(series, shown, frame), _line(series, shown, frame)]
+    branches = [thinned(branch) for branch in _branches(points)]
+    parts += [_band(series, branch, frame) for branch in branches]
+    parts += [_line(series, branch, frame) for branch in branches]
     parts += _stops(marks, frame)
     best = next((point for point in points if point.step == best_step), None)
     if best is not None:
@@ -79,6 +82,12 @@ def curve_figure(series: Series, marks: Sequence[Mark], best_step: int | None) -
         parts.append(f'<circle class="best" cx="{x}" cy="{y}" r="4"/>')
     parts += [_words(frame), "</svg>"]
     return "".join(parts)
+
+
+def _branches(points: Sequence[EvalPoint]) -> list[list[EvalPoint]]:
+    """Return the parts that are curves of their own: a line joins no two attempts or epochs."""
+    parts = itertools.groupby(points, key=lambda point: (point.attempt, point.epoch_key))
+    return [list(part) for _, part in parts]
 
 
 def thinned(points: Sequence[EvalPoint]) -> Sequence[EvalPoint]:
@@ -102,7 +111,7 @@ def _score(point: EvalPoint) -> float:
 
 
 def _frame(series: Series, points: Sequence[EvalPoint]) -> _Frame:
-    reaches = [(series.raw(point.score), point.stderr or 0.0) for point in points]
+    reaches = [(series.raw(point.score), _BAND * (point.stderr or 0.0)) for point in points]
     low, high = min(s - e for s, e in reaches), max(s + e for s, e in reaches)
     if min(score for score, _ in reaches) >= 0.0:
         low = max(0.0, low)  # a band may reach below what a share can be; the axis need not

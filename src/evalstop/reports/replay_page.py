@@ -53,6 +53,7 @@ def replay_page(report: Replay) -> str:
     return environment.get_template("replay.html.j2").render(
         cards=_cards(report, colours),
         summary=report.summary,
+        metrics=len({series.metric for series in report.series}),
         colours=colours,
         errors=report.errors,
         warnings=report.warnings,

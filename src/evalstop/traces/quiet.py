@@ -27,7 +27,8 @@ __all__ = ["quiet_evaluations"]
 
 _MARGIN = 1e-6
 _WORTHWHILE = 10_000
-"""Evaluations from which the detour pays."""
+_FEWEST_RUNS = 4
+"""Evaluations, and runs side by side, from which the detour pays."""
 
 
 def quiet_evaluations(series: Sequence[Series], rules: Sequence[Rule]) -> list[int]:
@@ -45,7 +46,7 @@ def quiet_evaluations(series: Sequence[Series], rules: Sequence[Rule]) -> list[i
             known = one.points[0].stderr is not None
             groups.setdefault((rule, len(one.points), known), []).append(index)
     for (rule, evals, known), members in groups.items():
-        if evals * len(members) < _WORTHWHILE:
+        if len(members) < _FEWEST_RUNS or evals * len(members) < _WORTHWHILE:
             continue
         scores = np.array([[point.score for point in series[i].points] for i in members])
         errors = (

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from evalstop.config.rules import parse_rule
-from evalstop.reports.curve_figure import figure, thinned
+from evalstop.reports.curve_figure import curve_figure, figure, thinned
 from evalstop.reports.replay_page import replay_page, write_page
 from evalstop.traces.replay import replay_series
 from evalstop.traces.results import SourceError
@@ -81,6 +81,36 @@ def test_every_run_has_its_curve_its_best_and_a_line_a_stop(report):
     assert page.count('<path class="stop') == fired == 4
     assert page.count('class="band"') == 1
     assert "no finite score" in page
+
+
+def test_no_line_joins_attempts_or_epochs():
+    rewound = Curve(
+        trace_id="rewound", source="s", metric="acc", steps=[0, 1, 2, 3, 1, 2, 3, 4],
+        scores=[0.1, 0.2, 0.3, 0.4, 0.2, 0.1, 0.1, 0.1], attempts=[0] * 4 + [1] * 4,
+        epoch_keys=["a"] * 6 + ["b"] * 2, stderrs=[0.01] * 8,
+    )  # fmt: skip
+    picture = curve_figure(normalise(rewound, "max"), [], None)
+    lines = re.findall(r'class="line" points="([^"]*)"', picture)
+    assert [len(line.split()) for line in lines] == [4, 2, 2]
+    for line in lines:
+        places = [float(place.split(",")[0]) for place in line.split()]
+        assert places == sorted(places)
+    assert picture.count('class="band"') == 3
+
+
+def test_the_band_is_shown_whole():
+    picture = curve_figure(run("noisy", [0.5, 0.4, 0.6], stderrs=[0.2] * 3), [], None)
+    (band,) = re.findall(r'class="band" points="([^"]*)"', picture)
+    heights = [float(place.split(",")[1]) for place in band.split()]
+    assert len(set(heights)) == 6  # none is cut off at an edge
+
+
+def test_regrets_of_several_metrics_are_not_mixed_silently(report):
+    mixed = "metrics: the mean and the largest regret below mix their units"
+    assert mixed not in replay_page(report)
+    other = normalise(Curve(trace_id="a", source="s", metric="f1", steps=[1], scores=[0.5]), "max")
+    both = replay_series([*report.series, other], [parse_rule("none")])
+    assert f"2 {mixed}" in replay_page(both)
 
 
 def test_the_summary_and_the_reasons_are_there(report):

@@ -53,6 +53,13 @@ def test_most_evaluations_are_passed_over(monkeypatch):
     assert max(silent) == 39  # the last evaluation is always judged
 
 
+def test_few_runs_are_judged_one_by_one(monkeypatch):
+    # The fleet pays by runs side by side: on one long run it costs twice what the rule does.
+    monkeypatch.setattr(quiet, "_WORTHWHILE", 1)
+    assert quiet.quiet_evaluations(curves(1), [Scan()]) == [0]
+    assert quiet.quiet_evaluations(curves(3), [Scan()] * 3) == [0] * 3
+
+
 def test_only_plain_runs_of_scan_are_passed_over(monkeypatch):
     monkeypatch.setattr(quiet, "_WORTHWHILE", 1)
     plain = curves(1)[0]
