@@ -50,10 +50,12 @@ from evalstop.core.events import (
     TimerFired,
 )
 from evalstop.core.job import JobView, Outcome, Phase
-from evalstop.core.live_view import LiveView, Pool
+from evalstop.core.live_view import LiveView, Pool, WholeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from evalstop.core.policy import PoolView
 
 __all__ = ["ClusterState"]
 
@@ -83,15 +85,22 @@ class ClusterState:
     """
 
     def __init__(self, gpus: int | Mapping[str, int] = 0) -> None:
-        totals = {"": gpus} if isinstance(gpus, int) else dict(gpus)
+        totals = {} if isinstance(gpus, int) else dict(gpus)
         self._jobs: dict[str, JobView] = {}
         self._pool_of: dict[str, str] = {}
         self._resizing: dict[str, int] = {}
         self._pools = {name: Pool(name, total, total) for name, total in totals.items()}
+        """Node types that are told apart; none where all GPUs are interchangeable."""
         self.ended: dict[str, Outcome] = {}
-        total = sum(totals.values())
-        jobs, pools = MappingProxyType(self._jobs), MappingProxyType(self._pools)
-        self.view = LiveView(float("-inf"), total, total, jobs, pools)
+        total = gpus if isinstance(gpus, int) else sum(totals.values())
+        jobs = MappingProxyType(self._jobs)
+        self.view = LiveView(float("-inf"), total, total, jobs, MappingProxyType({}))
+        self.show_pools()
+
+    def show_pools(self) -> None:
+        """Show policies the node types, or the whole cluster as one."""
+        pools: Mapping[str, PoolView] = self._pools or {"": WholeCluster(self.view)}
+        force_setattr(self.view, "pools", MappingProxyType(pools))
 
     # ---- facts ---------------------------------------------------------------------------
 
@@ -102,12 +111,20 @@ class ClusterState:
             IllegalEventError: if time goes back, the job is unknown, or the fact cannot follow
                 from the phase the job is in.
         """
+        if event.time != self.view.now:
+            self.move_on(event)
+        FOLDS[type(event)](self, event)
+
+    def move_on(self, event: Event) -> None:
+        """Let time go on to that of an event, the first half of `apply`.
+
+        Raises:
+            IllegalEventError: if it goes back.
+        """
         time, view = event.time, self.view
-        if time != view.now:
-            if time < view.now:
-                self._refuse(event, f"time went back from {view.now!r}")
-            force_setattr(view, "now", time)
-        _FOLDS[type(event)](self, event)
+        if not time >= view.now:
+            self._refuse(event, f"time went back from {view.now!r}")
+        force_setattr(view, "now", time)
 
     def count_evals(self, name: str, evals: int, last_at: float) -> None:
         """Fold evaluations of a job, the newest of this time, into the picture all at once.
@@ -181,15 +198,16 @@ class ClusterState:
         return job
 
     def _wait(self, event: JobPreempted) -> None:
-        job = self._known(event, event.job, MAY_BE_PREEMPTED)
+        job = self._jobs.get(event.job)
+        if job is None or job.phase is not _PREEMPTING:
+            job = self._known(event, event.job, MAY_BE_PREEMPTED)
         self._release(job)
         if job.phase is not _RELEASING:
             force_setattr(job, "phase", _WAITING)
 
     def _end(self, event: JobEnded) -> None:
         name = event.job
-        job = self._known(event, name, None)
-        del self._jobs[name]
+        job = self._jobs.pop(name, None) or self._known(event, name, None)
         self._release(job)
         force_setattr(job, "phase", _ENDED)
         if self._pool_of:
@@ -226,10 +244,20 @@ class ClusterState:
         """Change nothing."""
 
     def _change_capacity(self, event: CapacityChanged) -> None:
+        view = self.view
+        if event.pool and not self._pools:
+            self._pools[""] = Pool("", view.total_gpus, view.free_gpus)
+            self._pools[event.pool] = Pool(event.pool, 0, 0)
+            self.show_pools()
+        if not self._pools:
+            grown = event.gpus - view.total_gpus
+            force_setattr(view, "total_gpus", event.gpus)
+            self._move_free("", grown)
+            return
         pool = self._pools.setdefault(event.pool, Pool(event.pool, 0, 0))
         grown = event.gpus - pool.total
         force_setattr(pool, "total", event.gpus)
-        force_setattr(self.view, "total_gpus", self.view.total_gpus + grown)
+        force_setattr(view, "total_gpus", view.total_gpus + grown)
         self._move_free(event.pool, grown)
 
     # ---- wishes --------------------------------------------------------------------------
@@ -269,15 +297,24 @@ class ClusterState:
             self._deny(action, job, "only a waiting job can start")
         if gpus != job.gpus or job.min_gpus is not None or job.max_gpus is not None:
             self._require_allowed(action, job)
-        pool, view = self._pools.get(where), self.view
+        view = self.view
+        free = view.free_gpus
+        if where or self._pools:
+            self._take_from(where, gpus, action, job)
+        elif gpus > free:
+            self._deny(action, job, f"{free} GPUs are free")
+        force_setattr(job, "held_gpus", gpus)
+        force_setattr(job, "phase", _STARTING)
+        force_setattr(view, "free_gpus", free - gpus)
+
+    def _take_from(self, where: str, gpus: int, action: Start, job: JobView) -> None:
+        """Take GPUs of a pool for a job that starts; the view's sum is the caller's."""
+        pool = self._pools.get(where)
         if pool is None or gpus > pool.free:
             self._deny(action, job, f"{pool.free if pool else 0} GPUs are free in pool {where!r}")
-        force_setattr(job, "held_gpus", gpus)  # from here on what `_hold` does, in place
-        force_setattr(job, "phase", _STARTING)
         if where:
-            self._pool_of[name] = where
+            self._pool_of[job.id] = where
         force_setattr(pool, "free", pool.free - gpus)
-        force_setattr(view, "free_gpus", view.free_gpus - gpus)
 
     def _require_allowed(self, action: Start | Resize, job: JobView) -> None:
         """Deny a number of GPUs that the job does not run on."""
@@ -292,8 +329,9 @@ class ClusterState:
         self._require_allowed(action, job)
         extra = max(0, action.gpus - job.held_gpus)
         pool = self._pool_of.get(job.id, "")
-        if extra > self._pools[pool].free:
-            self._deny(action, job, f"{self._pools[pool].free} GPUs are free in pool {pool!r}")
+        free = self.view.pools[pool].free
+        if extra > free:
+            self._deny(action, job, f"{free} GPUs are free in pool {pool!r}")
         self._move_free(pool, -extra)
         self._resizing[job.id] = action.gpus
 
@@ -314,9 +352,11 @@ class ClusterState:
             force_setattr(job, "started_at", NOT_RUNNING)
         if held:
             force_setattr(job, "held_gpus", 0)
-            held = max(held, self._resizing.pop(job.id, 0)) if self._resizing else held
-            pool = self._pools[self._pool_of.get(job.id, "")]
-            force_setattr(pool, "free", pool.free + held)
+            if self._resizing:
+                held = max(held, self._resizing.pop(job.id, 0))
+            if self._pools:
+                pool = self._pools[self._pool_of.get(job.id, "")]
+                force_setattr(pool, "free", pool.free + held)
             force_setattr(view, "free_gpus", view.free_gpus + held)
 
     def _settle(self, job: JobView) -> None:
@@ -330,8 +370,10 @@ class ClusterState:
 
     def _move_free(self, name: str, gpus: int) -> None:
         if gpus:
-            pool, view = self._pools[name], self.view
-            force_setattr(pool, "free", pool.free + gpus)
+            if name or self._pools:
+                pool = self._pools[name]
+                force_setattr(pool, "free", pool.free + gpus)
+            view = self.view
             force_setattr(view, "free_gpus", view.free_gpus + gpus)
 
     def check(self) -> None:
@@ -344,8 +386,8 @@ class ClusterState:
             max(0, target - self._jobs[name].held_gpus) for name, target in self._resizing.items()
         )
         held = sum(job.held_gpus for job in self._jobs.values()) + reserved
-        free = sum(pool.free for pool in self._pools.values())
-        total = sum(pool.total for pool in self._pools.values())
+        free = sum(pool.free for pool in self.view.pools.values())
+        total = sum(pool.total for pool in self.view.pools.values())
         if held + free != total or free != self.view.free_gpus or total != self.view.total_gpus:
             msg = f"GPUs are not conserved: {held} held + {free} free != {total} in all"
             raise IllegalEventError(msg)
@@ -392,5 +434,7 @@ class ClusterState:
     }
 
 
-_FOLDS = ClusterState.FOLDS
-"""Bound once: CPython 3.11 finds what belongs to a class slowly through its objects."""
+FOLDS = ClusterState.FOLDS
+"""How each kind of event is folded into a picture, the second half of `ClusterState.apply`.
+
+Bound once: CPython 3.11 finds what belongs to a class slowly through its objects."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from evalstop.core.events import Event
     from evalstop.core.policy import Policy
 
+from evalstop.core.cluster import FOLDS
 from evalstop.core.policy import foresight_of
 
 __all__ = ["Kernel"]
@@ -39,8 +40,11 @@ class Kernel:
             IllegalActionError: if the policy asks for something impossible.
         """
         state = self.state
-        state.apply(event)
-        actions = self.policy.decide(event, state.view)
+        view = state.view
+        if event.time != view.now:  # from here on what `ClusterState.apply` does, in place
+            state.move_on(event)
+        FOLDS[type(event)](state, event)
+        actions = self.policy.decide(event, view)
         if actions:
             for action in actions:
                 state.promise(action)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from evalstop.core.job import JobView
+from evalstop.core.policy import PoolView
 
-__all__ = ["LiveView", "Pool"]
+__all__ = ["LiveView", "Pool", "WholeCluster"]
 
 
 class Pool(Struct, frozen=True, weakref=False):
@@ -26,4 +27,21 @@ class LiveView(Struct, frozen=True, weakref=False):
     total_gpus: int
     free_gpus: int
     jobs: Mapping[str, JobView]
-    pools: Mapping[str, Pool]
+    pools: Mapping[str, PoolView]
+
+
+class WholeCluster(Struct, frozen=True, weakref=False):
+    """The one pool of a cluster whose GPUs are interchangeable: it is what its view says."""
+
+    view: LiveView
+    name: str = ""
+
+    @property
+    def total(self) -> int:
+        """GPUs there are."""
+        return self.view.total_gpus
+
+    @property
+    def free(self) -> int:
+        """GPUs in no allocation, promised starts counted as allocated."""
+        return self.view.free_gpus

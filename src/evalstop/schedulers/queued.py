@@ -87,7 +87,10 @@ class QueueFill:
     def run(self, place: Place, gpus: int, now: float) -> None:
         """Note that a job runs, as the last of its key."""
         name, key = place.job, place.key
-        self.leave(place) if place.runs else self.waiting.discard(name)
+        if place.runs:
+            self.leave(place)
+        elif name in self.waiting.live:
+            self.waiting.discard(name)
         self._claimant = None
         if now != self._started_at:
             self.settled = _NOT_SETTLED  # who came while it was starting may displace it
@@ -105,12 +108,13 @@ class QueueFill:
         These stand behind those who wait there, until `step_ahead`; the others, whom no one who
         waits may come before, last among those who run.
         """
-        running, behind, lowest, rank = (
+        running, behind, ordered, rank = (
             self._running,
             self._behind,
-            self.waiting.lowest(),
+            self.waiting.ordered,
             self.tail,
         )
+        lowest = ordered[0][0] if ordered else math.inf
         noticed: list[Place] = []
         for place in crossed:
             key, name = place.key, place.job
@@ -193,12 +197,13 @@ class QueueFill:
     def enter(self, entry: Entry, view: ClusterView) -> Sequence[Action]:
         """Let a job wait as the last of the first queue, and fill."""
         free = view.free_gpus
-        if free != self.settled:
-            self.waiting.add(entry)
-            return self.fill(view)
         self.waiting.add(entry)
+        if free != self.settled:
+            return self.fill(view)
         missing = entry[3] - free
-        return self._make_room(entry, missing, view) if missing <= self._behind[entry[0]] else ()
+        if missing <= self._behind[entry[0]]:
+            return self._make_room(entry, missing, [], view)
+        return ()
 
     def fill_freed(self, place: Place, view: ClusterView) -> Sequence[Action]:
         """Fill after a job that was preempted has freed its GPUs, and waits."""
@@ -221,6 +226,9 @@ class QueueFill:
         self._claimant = None
         waiting, free, behind = self.waiting, view.free_gpus, self._behind
         heads = waiting.heads
+        if not heads:
+            self.settled = free
+            return ()
         starts: list[Action] = []
         while True:
             # R may be too large, by a job that is on its way out, never too small: then the walk
@@ -250,24 +258,36 @@ class QueueFill:
         alone = waits(first, view) and not any(
             other[3] <= behind[other[0]] - missing for other in self.waiting.others(first)
         )
-        if alone and not starts:
-            return self._make_room(first, missing, view)
+        if alone:
+            return self._make_room(first, missing, starts, view)
         self.settled = _NOT_SETTLED
-        preempts = self._last_to_leave(first, missing, view) if alone else None
-        self._claimant = None  # it has those who start beside it
-        self._started_at = view.now
-        if preempts is None:
-            return self._displace(first, starts, view)
-        return [*preempts, *starts]
+        return self._displace(self._from(first[0], view), starts, view)
 
-    def _make_room(self, first: Entry, missing: int, view: ClusterView) -> Sequence[Action]:
+    def _make_room(
+        self, first: Entry, missing: int, starts: list[Action], view: ClusterView
+    ) -> Sequence[Action]:
         """Return who is to be preempted for a job; nobody else fits unless into what is over."""
         self.settled = _NOT_SETTLED
-        preempts = self._last_to_leave(first, missing, view)
-        return self._displace(first, [], view) if preempts is None else preempts
+        last, spare = self._last_to_leave(first, missing, view)
+        if not last:
+            return self._displace(self._from(first[0], view), starts, view)
+        if spare and self.waiting.fits_beside(first, spare):
+            # Whoever waits and stands before the last of them is too large for what is over.
+            return self._displace(self._last(len(last), view), starts, view)
+        preempts = all_but(spare, last)
+        if starts:
+            self._started_at = view.now
+            return [*preempts, *starts]
+        if len(preempts) == len(last):
+            self._claimant = first
+            self._leaving = {job.id for job in last}
+            self._free = view.free_gpus
+        return preempts
 
-    def _displace(self, first: Entry, starts: list[Action], view: ClusterView) -> Sequence[Action]:
-        actions = displace(self._from(first[0], view), self.waiting, starts, view)
+    def _displace(
+        self, tail: Sequence[PlacedEntry], starts: list[Action], view: ClusterView
+    ) -> Sequence[Action]:
+        actions = displace(tail, self.waiting, starts, view)
         free = view.free_gpus - sum([one.gpus for one in actions if type(one) is Start])
         if not self._fits(free):
             self.settled = free
@@ -275,38 +295,40 @@ class QueueFill:
             self._started_at = view.now
         return actions
 
-    def _last_to_leave(self, first: Entry, missing: int, view: ClusterView) -> list[Action] | None:
-        """Return who is to be preempted for this job: some of the last who run, last one first.
+    def _last_to_leave(
+        self, first: Entry, missing: int, view: ClusterView
+    ) -> tuple[list[JobView], int]:
+        """Return the last who run, last one first, whose GPUs this job needs, and what is over.
 
-        None if that is not all of the walk: if another waiting job may fit into what is over.
+        Nobody if too few run behind it.
         """
         jobs, key, running = view.jobs, int(first[0]), self._running
         last: list[JobView] = []
         for at in range(len(running) - 1, key - 1, -1):
             for place in reversed(running[at].values()):
                 if at == key and place.rank < first[1]:
-                    return None
+                    return [], 0
                 job = jobs[place.job]
                 phase = job.phase
                 if phase is _RUNNING or phase is _PREEMPTING:
                     last.append(job)
                     missing -= job.held_gpus
                     if missing <= 0:
-                        return self._all_but(-missing, last, first, view)
-        return None
+                        return last, -missing
+        return [], 0
 
-    def _all_but(
-        self, spare: int, last: list[JobView], first: Entry, view: ClusterView
-    ) -> list[Action] | None:
-        """Return preemptions of the last who run, but for whom fit into what is spare."""
-        if spare and self.waiting.fits_beside(first, spare):
-            return None
-        preempts = all_but(spare, last)
-        if len(preempts) == len(last):
-            self._claimant = first
-            self._leaving = {job.id for job in last}
-            self._free = view.free_gpus
-        return preempts
+    def _last(self, number: int, view: ClusterView) -> list[PlacedEntry]:
+        """Return the last so many who run, in order."""
+        jobs = view.jobs
+        last: list[PlacedEntry] = []
+        for running in reversed(self._running):
+            for place in reversed(running.values()):
+                job = jobs[place.job]
+                if job.phase is _RUNNING or job.phase is _PREEMPTING:
+                    last.append(((place.key, place.rank, place.job, place.gpus), job))
+                    if len(last) == number:
+                        return last[::-1]
+        return last[::-1]
 
     def _from(self, key: float, view: ClusterView) -> list[PlacedEntry]:
         """Return the running jobs with this key or a larger one, in order."""

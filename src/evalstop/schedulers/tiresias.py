@@ -213,7 +213,8 @@ class Tiresias:
 
     def _ask(self, actions: Sequence[Action]) -> Sequence[Action]:
         """Ask to be woken at the next crossing that would put a job behind one that waits."""
-        level = self._concern[self._fill.waiting.lowest()]
+        ordered = self._fill.waiting.ordered
+        level = self._concern[ordered[0][0] if ordered else _NEVER]
         if level >= self._awake_for:
             return actions
         self._awake_for = level
@@ -279,11 +280,14 @@ class Tiresias:
 
     def _ended(self, event: JobEnded, view: ClusterView) -> Sequence[Action]:
         place = self._places.pop(event.job)
-        self._fill.leave(place)
+        fill = self._fill
+        fill.leave(place)
         place.start = _NOT_STARTED
         if place.timer:
             self._set_timer(place, "")
-        actions = self._fill_up(view)
+        actions = fill.fill(view)
+        if self._behind:
+            self._settle_behind(actions)
         return self._ask(actions) if self._awake_for == _NO_LEVEL else actions
 
     def _preempted(self, event: JobPreempted, view: ClusterView) -> Sequence[Action]:

@@ -23,26 +23,27 @@ class WaitingJobs:
     Attributes:
         heads: the first waiting job of each gang size; a size nobody waits with is left out.
         ordered: the same, in order.
+        live: all of them by id; who left may be on the heaps still.
     """
 
     def __init__(self) -> None:
         self.heads: dict[int, Entry] = {}
         self.ordered: list[Entry] = []
+        self.live: dict[str, Entry] = {}
         self._heaps: dict[int, list[Entry]] = {}  # what is on top waits in truth
-        self._live: dict[str, Entry] = {}
 
     def __len__(self) -> int:
         """Return how many jobs wait."""
-        return len(self._live)
+        return len(self.live)
 
     def __contains__(self, job: str) -> bool:
         """Return whether a job waits."""
-        return job in self._live
+        return job in self.live
 
     def add(self, entry: Entry) -> None:
         """Let a job wait; one that waits already gets the new key."""
         _, _, job, size = entry
-        live = self._live
+        live = self.live
         if job in live:
             self.discard(job)
         live[job] = entry
@@ -59,7 +60,7 @@ class WaitingJobs:
 
     def discard(self, job: str) -> None:
         """Let a job wait no longer."""
-        live = self._live
+        live = self.live
         entry = live.pop(job, None)
         if entry is None:
             return

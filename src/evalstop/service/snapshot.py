@@ -137,6 +137,7 @@ def _state_of(parts: dict[str, Any]) -> ClusterState:
     state._resizing.update(parts["resizing"])  # noqa: SLF001 -- as above
     state._pools.clear()  # noqa: SLF001 -- as above
     state._pools.update(parts["pools"])  # noqa: SLF001 -- as above
+    state.show_pools()
     state.ended.update(parts["ended"])
     for name, value in zip(("now", "total_gpus", "free_gpus"), parts["view"], strict=True):
         force_setattr(state.view, name, value)

@@ -64,11 +64,17 @@ class Agenda:
     def set_out(self, run: Run) -> None:
         """Give a job that begins to train, or goes on, its entry."""
         cursor, evals = run.cursor, run.evals
-        if cursor < evals and run.quiet <= cursor and self._foresees:
-            quiet = self._kernel.foresee(run.id, run.ahead, cursor)
-            # Where nothing is, nobody is asked again before the job sets out again.
-            run.quiet = min(evals, quiet) if quiet > cursor else -1
-        due_s = run.next_due() if cursor < evals else run.end_due()
+        if cursor < evals:
+            if run.quiet <= cursor and self._foresees:
+                quiet = self._kernel.foresee(run.id, run.ahead, cursor)
+                # Where nothing is, nobody is asked again before the job sets out again.
+                run.quiet = min(evals, quiet) if quiet > cursor else -1
+            due_s = run.next_due()
+        else:
+            run.due = evals
+            due_s, begun_at = run.origin + run.pace * run.last_s, run.begun_at
+            if due_s < begun_at:  # noqa: PLR1730 -- as in Run.time_of, in place
+                due_s = begun_at
         run.ticket = ticket = next(self._tickets)
         heappush(self.heap, (due_s, run.index, ticket, run))
 

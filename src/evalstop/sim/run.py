@@ -50,6 +50,7 @@ class Run:
         cursor: index of the first evaluation that was not told yet.
         quiet: index of the first that the policy may answer, as far as it foresaw; -1 where it
             foresaw nothing.
+        fails: whether it crashes before it is through.
         due: index of the evaluation, or number of them if it is the end, that the job's entry
             in the heap stands for; those from ``cursor`` on up to it are quiet.
         ticket: that of its entry; 0 for a job that does not train.
@@ -63,6 +64,7 @@ class Run:
         "delivered",
         "due",
         "evals",
+        "fails",
         "gpu_seconds",
         "heard",
         "held_gpus",
@@ -87,29 +89,26 @@ class Run:
         self.index = index
         self.id = job.spec.id
         self.job = job
-        last = job.duration_s
-        if job.fails_at_s is not None and job.fails_at_s < last:
-            last = job.fails_at_s
-        self.last_s = last
-        offsets = job.eval_offsets
-        whole = not offsets or offsets[-1] <= last
-        self.evals = len(offsets) if whole else bisect_right(offsets, last)
+        fails_at_s, offsets = job.fails_at_s, job.eval_offsets
+        self.last_s = last = job.duration_s
+        self.fails = False
+        if fails_at_s is not None and fails_at_s < last:
+            self.fails = True
+            self.last_s = last = fails_at_s
+        self.evals = 0
+        if offsets:
+            self.evals = len(offsets) if offsets[-1] <= last else bisect_right(offsets, last)
         self.asked: dict[int, int] | None = None
-        self.cursor = self.quiet = self.due = 0
-        self.ticket = 0
-        self.delivered = 0
+        self.cursor = self.quiet = self.due = self.ticket = self.delivered = self.held_gpus = 0
         self.heard = -1
         self.stage = _WAITING
-        self.outcome = _COMPLETED
         self.started_before = False
-        self.service_s = 0.0
-        self.gpu_seconds = 0.0
-        self.held_gpus = 0
-        self.held_since = 0.0
+        self.service_s = self.gpu_seconds = self.held_since = 0.0
 
     def hold(self, now: float, gpus: int, speed: float) -> float:
         """Take GPUs of this speed: a start was ordered. Return the service per second on them."""
-        self.rate = rate = self.job.rate(gpus) * speed
+        job = self.job
+        self.rate = rate = speed if gpus == job.spec.gpus else job.rate(gpus) * speed
         self.speed = speed
         self.stage = _STARTING
         self.held_gpus = gpus
@@ -118,13 +117,17 @@ class Run:
 
     def begin(self, now: float) -> None:
         """Train from here on."""
-        job = self.job
         self.stage = _RUNNING
         if not self.started_before:
             self.started_before = True
-            self.ahead = Ahead(
-                steps=job.eval_steps, scores=job.scores, stderrs=job.stderrs, proxies=job.proxies
-            )
+            if self.evals:
+                job = self.job
+                self.ahead = Ahead(
+                    steps=job.eval_steps,
+                    scores=job.scores,
+                    stderrs=job.stderrs,
+                    proxies=job.proxies,
+                )
         self.begun_at = now
         self.pace = pace = 1.0 / self.rate
         self.origin = now - pace * self.service_s
@@ -153,12 +156,6 @@ class Run:
         # As in time_of, in place.
         return at if at >= begun_at else begun_at  # noqa: FURB136 -- as there
 
-    def end_due(self) -> float:
-        """Return when a job ends that has made all its evaluations; that is next."""
-        self.due = self.evals
-        at, begun_at = self.origin + self.pace * self.last_s, self.begun_at
-        return at if at >= begun_at else begun_at  # noqa: FURB136 -- as in time_of
-
     def made_before(self, time: float, *, inclusive: bool) -> int:
         """Return the index of the first evaluation that was not made before a time.
 
@@ -178,26 +175,27 @@ class Run:
 
     def at_its_end(self, now: float) -> bool:
         """Return whether a job that trains ends now by itself, in the order of things."""
-        return self.cursor >= self.evals and self.time_of(self.cursor) <= now
+        return self.cursor >= self.evals and self.origin + self.pace * self.last_s <= now
 
     def pause(self, now: float) -> None:
         """Stop training and save."""
         self.ticket = 0
-        self._settle(now)
+        self.service_s += (now - self.begun_at) * self.rate
         self.stage = _SAVING
 
     def finish(self, now: float, outcome: Outcome) -> None:
         """Stop training for good."""
         self.ticket = 0
         if self.stage is _RUNNING:
-            self._settle(now)
             if outcome is _COMPLETED:
-                self.service_s = self.last_s  # what adding up pieces of service loses
+                self.service_s = self.last_s  # adding up pieces of service would lose some
+            else:
+                self.service_s += (now - self.begun_at) * self.rate
         self.stage = _FINISHED
         self.outcome = outcome
 
     def release(self, now: float) -> None:
-        """Give the GPUs back; a job that is not finished waits again."""
+        """Give the GPUs back and wait again, unless the job has finished meanwhile."""
         self.gpu_seconds += (now - self.held_since) * self.held_gpus
         self.held_gpus = 0
         if self.stage is not _FINISHED:
@@ -205,7 +203,7 @@ class Run:
 
     def resize(self, now: float, gpus: int) -> None:
         """Go on with another number of GPUs, at the rate of the job's goodput."""
-        self._settle(now)
+        self.service_s += (now - self.begun_at) * self.rate
         self.gpu_seconds += (now - self.held_since) * self.held_gpus
         self.held_gpus = gpus
         self.held_since = now
@@ -255,7 +253,3 @@ class Run:
         self.rate = self.job.rate(gpus) * self.speed
         self.pace = 1.0 / self.rate
         self.origin = now - self.pace * self.service_s
-
-    def _settle(self, now: float) -> None:
-        self.service_s += (now - self.begun_at) * self.rate
-        self.begun_at = now

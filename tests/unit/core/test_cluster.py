@@ -126,6 +126,30 @@ def test_quarantined_gpus_leave_the_capacity(state):
     assert (state.view.total_gpus, state.view.free_gpus) == (6, 6)
 
 
+def test_interchangeable_gpus_are_one_pool(state):
+    pools = state.view.pools
+    assert list(pools) == [""]
+    run(state)
+    state.apply(CapacityChanged(time=1.0, gpus=7))
+    assert (pools[""].name, pools[""].total, pools[""].free) == ("", 7, 5)
+
+
+def test_a_node_type_may_come_later(state):
+    run(state)
+    state.apply(CapacityChanged(time=1.0, gpus=4, pool="b200"))
+    held = {name: (pool.total, pool.free) for name, pool in state.view.pools.items()}
+    assert held == {"": (8, 6), "b200": (4, 4)}
+    submit(state, "b", time=1.0)
+    state.promise(Start(job="b", gpus=2, pool="b200"))
+    state.apply(JobEnded(time=2.0, job="a"))
+    held = {name: pool.free for name, pool in state.view.pools.items()}
+    assert held == {"": 8, "b200": 2}
+    assert (state.view.total_gpus, state.view.free_gpus) == (12, 10)
+    submit(state, "c", time=2.0, gpus=9)
+    with pytest.raises(IllegalActionError, match="8 GPUs are free in pool ''"):
+        state.promise(Start(job="c", gpus=9))
+
+
 def test_node_types_keep_their_own_gpus():
     state = ClusterState({"h100": 8, "a100": 4})
     submit(state)
@@ -206,6 +230,7 @@ ILLEGAL_EVENTS = [
     (JobSubmitted(time=1.0, job=JobSpec(id="waits")), "known already"),
     (JobSubmitted(time=1.0, job=JobSpec(id="new", gpus=0)), "at least 1 GPU"),
     (TimerFired(time=-1.0), "time went back"),
+    (TimerFired(time=float("nan")), "time went back"),
 ]
 
 

@@ -20,7 +20,7 @@ class PlainFill(QueueFill):
     """Sorts and walks all jobs: slow, and plainly right."""
 
     def fill(self, view):
-        waits = [(entry[:2], view.jobs[entry[2]]) for entry in self.waiting._live.values()]
+        waits = [(entry[:2], view.jobs[entry[2]]) for entry in self.waiting.live.values()]
         runs = [
             ((place.key, place.rank), view.jobs[place.job])
             for placed in self._running

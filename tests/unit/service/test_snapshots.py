@@ -12,8 +12,9 @@ import pytest
 
 from evalstop.config.rules import RULES, parse_rule
 from evalstop.config.settings import ClusterSettings, PolicySettings, Settings, make_policy
+from evalstop.core.actions import Start
 from evalstop.core.cluster import ClusterState
-from evalstop.core.events import CapacityChanged, EvalReported, JobStarted, JobSubmitted
+from evalstop.core.events import CapacityChanged, EvalReported, JobEnded, JobStarted, JobSubmitted
 from evalstop.core.job import JobSpec
 from evalstop.core.kernel import Kernel
 from evalstop.core.points import EvalPoint, State
@@ -186,6 +187,21 @@ def test_snapshot_and_rest_are_the_whole(make_platform, tmp_path, scheduler):
         folded = fold(platform.store, make_policy(settings), snapshots)
         folded.kernel.state.check()
         assert whole(folded) == whole(expected)
+
+
+@pytest.mark.parametrize("gpus", [6, {"h100": 4, "a100": 2}])
+def test_node_types_come_back(gpus):
+    state = ClusterState(gpus)
+    state.apply(JobSubmitted(time=1.0, job=JobSpec(id="a", gpus=2)))
+    where = list(state.view.pools)[-1]
+    state.promise(Start(job="a", gpus=2, pool=where))
+    restored = snapshot._state_of(again(snapshot._parts_of(state)))
+    restored.apply(JobStarted(time=2.0, job="a", gpus=2, pool=where))
+    restored.apply(JobEnded(time=3.0, job="a"))
+    restored.check()
+    assert restored.view.free_gpus == 6
+    pools = {name: (pool.total, pool.free) for name, pool in restored.view.pools.items()}
+    assert pools == ({"": (6, 6)} if gpus == 6 else {"h100": (4, 4), "a100": (2, 2)})
 
 
 def test_an_unusable_snapshot_costs_time_only(make_platform, tmp_path):
