@@ -23,16 +23,19 @@ from evalstop.core.job import JobView, Phase
 from evalstop.core.series import pool
 from evalstop.core.signals import remarks
 from evalstop.detectors.never import Never
+from evalstop.detectors.paired import Paired
 from evalstop.policies.baselines import LossPlateau, StopAt
 from evalstop.policies.evalstop import Watch
 from evalstop.policies.rules import NamedRule, Rules
 from evalstop.traces.quiet import quiet_evaluations
 from evalstop.traces.results import (
     FEWEST,
+    TOO_FEW,
     Replay,
     Replayed,
     RuleSummary,
     SourceError,
+    notes_on,
     oddities,
     summarise,
 )
@@ -57,6 +60,7 @@ _HINDSIGHT = {
     LossPlateau: "hindsight: the losses the file holds, in order of step",
 }
 _NO_LOSS = "the file holds no training loss, which this rule judges"
+_NO_ITEMS = "the file holds no scores of single items, which this rule compares"
 
 
 class Alarm(NamedTuple):
@@ -141,6 +145,7 @@ def replay_series(series: Sequence[Series], rules: Iterable[Rules]) -> Replay:
         ]
         results += of_rule
         summary[spec] = summarise(of_rule)
+        warnings |= dict.fromkeys(notes_on(spec, of_rule))
         if spec != "none":
             kinds = {one.job_type for one in series if _is_never(rule, one.job_type)}
             for kind in sorted(kinds):
@@ -324,10 +329,12 @@ def _note(series: Series, watch: Watch, named: NamedRule) -> str:
     notes = [_HINDSIGHT.get(type(named.rule), "")]  # type: ignore[call-overload]  # any rule's type
     if isinstance(named.rule, LossPlateau) and not series.losses:
         notes.append(_NO_LOSS)
+    if isinstance(named.rule, Paired) and all(point.items is None for point in series.points):
+        notes.append(_NO_ITEMS)
     if watch.unwatched:
         notes.append(f"the rule failed: {watch.unwatched}")
     if len(series.points) < FEWEST:
-        notes.append(f"fewer than {FEWEST} evaluations: too few to see a decline")
+        notes.append(TOO_FEW)
     return "; ".join(filter(None, notes))
 
 

@@ -13,16 +13,20 @@ from evalstop.traces.series import Series, SkippedPoint
 
 __all__ = [
     "FEWEST",
+    "TOO_FEW",
     "Replay",
     "Replayed",
     "RuleSummary",
     "SourceError",
+    "notes_on",
     "oddities",
     "summarise",
 ]
 
 FEWEST = 3
 """Evaluations that a rise and a fall take."""
+
+TOO_FEW = f"fewer than {FEWEST} evaluations: too few to see a decline"
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
@@ -149,6 +153,15 @@ def oddities(results: Sequence[Replayed]) -> list[str]:
             "evaluations: too few to see a decline"
         )
     return said
+
+
+def notes_on(spec: str, results: Sequence[Replayed]) -> list[str]:
+    """Return what to know of one rule's verdicts, such as that it had nothing to judge."""
+    notes = Counter(note for r in results if (note := r.note.removesuffix(TOO_FEW).rstrip("; ")))
+    return [
+        f"rule {spec!r}, {_counted(count, 'run')} of {len(results)}: {note}"
+        for note, count in notes.items()
+    ]
 
 
 def _kind(point: SkippedPoint) -> str:

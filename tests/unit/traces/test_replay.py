@@ -229,6 +229,23 @@ def test_a_trained_reward_is_warned_of_and_a_contrary_name_too(tmp_path):
     assert "too few to see a decline" in few
 
 
+@pytest.mark.parametrize(
+    ("spec", "note"),
+    [
+        ("stop-at", "hindsight: progress is step / last step of the finished run"),
+        ("loss-plateau", "no training loss, which this rule judges"),
+        ("paired", "no scores of single items, which this rule compares"),
+    ],
+)
+def test_what_a_rule_lacks_or_knows_in_hindsight_is_told(spec, note):
+    runs = [series([0.1] * 9), series([0.1, 0.2])]
+    (few, of_rule) = replay_series(runs, [parse_rule(spec)]).warnings
+    assert "too few" in few
+    assert of_rule.startswith(f"rule {spec!r}, 2 runs of 2: ")
+    assert of_rule.endswith(note)
+    assert replay_series(runs[:1], [parse_rule("default")]).warnings == ()
+
+
 def test_any_detector_can_be_replayed():
     class Fifth:
         def start(self):
