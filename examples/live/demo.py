@@ -30,6 +30,7 @@ from evalstop.cli.remote import Remote
 from evalstop.core.errors import EvalStopError
 
 SLOTS = 8
+COMMAND = Path(sys.executable).with_name("evalstop")
 TRAINER = Path(__file__).with_name("train.py")
 LOOK_EVERY_S = 0.5
 GIVE_UP_S = 900.0
@@ -172,7 +173,8 @@ def main() -> int:
         for cluster in clusters:
             cluster.close()
     console.print(f"\nState and checkpoints lie in {folder}; try", soft_wrap=True)
-    explain = f"evalstop explain ada.rlhf-a --offline --dir {folder}/with/state"
+    command = "evalstop" if shutil.which("evalstop") else os.path.relpath(COMMAND)
+    explain = f"{command} explain ada.rlhf-a --offline --dir {folder}/with/state"
     console.print(f"  {explain}", soft_wrap=True)
     return 0 if finished else 1
 

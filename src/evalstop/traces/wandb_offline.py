@@ -61,7 +61,11 @@ def read_wandb_offline(paths: Iterable[Path], metric: str | None = None) -> Load
         for record in _records(path, errors):
             name = record.run.display_name or name
             if record.WhichOneof("record_type") == "history":
-                _add(scalars, _row(record.history))
+                try:
+                    _add(scalars, _row(record.history))
+                except (ValueError, TypeError, OverflowError) as error:
+                    message = f"a row of its history makes no sense: {error}"
+                    raise ReadError(str(path), message) from error
     if not scalars:
         message = "the offline run holds no numbers (cut short, or nothing logged yet?)"
         raise ReadError(str(files[0]), message)
@@ -103,7 +107,12 @@ def _records(path: Path, errors: list[ReadError]) -> Iterator[Any]:
         message = "not a file that Weights & Biases logged offline"
         raise ReadError(str(path), message)
     for body in _bodies(path, data, errors):
-        yield parse(body)
+        try:
+            record = parse(body)
+        except Exception as error:  # the package raises what its parser raises
+            message = f"a record that this version of the package wandb cannot read: {error}"
+            raise ReadError(str(path), message) from error
+        yield record
 
 
 def _bodies(path: Path, data: bytes, errors: list[ReadError]) -> Iterator[bytes]:

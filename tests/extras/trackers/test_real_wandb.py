@@ -5,8 +5,10 @@ And what the package itself logs offline.
 
 import inspect
 import math
+import struct
 import sys
 import time
+import zlib
 
 import pytest
 import wandb
@@ -106,6 +108,21 @@ def test_a_damaged_file_is_told_from_a_short_one(tmp_path):
     data[20_000] ^= 0xFF
     path.write_bytes(data)
     with pytest.raises(ReadError, match="checksum"):
+        read_source(path)
+
+
+@pytest.mark.parametrize("step", [float("nan"), "last", float("inf")])
+def test_a_step_that_is_none_is_told(tmp_path, step):
+    with pytest.raises(ReadError, match="a row of its history makes no sense"):
+        read_source(offline(tmp_path, [row(10, 0.5), row(step, 0.5)]))
+
+
+def test_records_of_another_protocol_are_told(tmp_path):
+    body = b"\xff" * 40
+    checksum = zlib.crc32(bytes([1]) + body)
+    path = tmp_path / "run-x.wandb"
+    path.write_bytes(b":W&B\x00\x00\x00" + struct.pack("<IHB", checksum, len(body), 1) + body)
+    with pytest.raises(ReadError, match="this version of the package wandb cannot read"):
         read_source(path)
 
 
