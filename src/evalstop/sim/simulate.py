@@ -138,6 +138,9 @@ def _seeds(seeds: object) -> tuple[int, ...]:
         if not is_whole(seed) or seed < 0:
             msg = f"a seed must be a whole number >= 0, but got {seed!r}"
             raise InputError(msg)
+    if len(set(chosen)) < len(chosen):
+        msg = f"seeds name one twice ({chosen}): that would make the intervals too narrow"
+        raise InputError(msg)
     return chosen
 
 

@@ -6,6 +6,7 @@ share) leaves what the others drew as it was: sweeps and paired comparisons shar
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -13,9 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from evalstop.core.errors import InputError
 from evalstop.workloads.arrivals import bursty_arrivals, mean_gap_s, poisson_arrivals
 from evalstop.workloads.job import Workload
 from evalstop.workloads.observe import delivery_delays
+from evalstop.workloads.scenario_text import check_scenario
 from evalstop.workloads.series import Series, Ways, draw, draw_ways, make_series
 from evalstop.workloads.sizes import (
     draw_gangs,
@@ -96,18 +99,32 @@ class _Streams(Struct, frozen=True, kw_only=True):
 
 
 def generate(scenario: Scenario, seed: int) -> Workload:
-    """Return the workload that a scenario gives with a seed: the same one, always."""
+    """Return the workload that a scenario gives with a seed: the same one, always.
+
+    Raises:
+        SpecError: the scenario is none that a file could describe.
+        InputError: its jobs do not fit into memory, or are longer than a number can say.
+    """
+    check_scenario(scenario)
     streams = _streams(seed)
-    roles = _cast(scenario, scenario.jobs, streams)
-    arrived = _draw_arrivals(scenario, roles, streams)
-    return _with_elasticity(scenario, _with_curves(scenario, arrived, roles, streams), streams)
+    try:
+        roles = _cast(scenario, scenario.jobs, streams)
+        arrived = _draw_arrivals(scenario, roles, streams)
+        return _with_elasticity(scenario, _with_curves(scenario, arrived, roles, streams), streams)
+    except MemoryError as error:
+        message = f"{scenario.jobs} jobs do not fit into memory ({error}): ask for fewer"
+        raise InputError(message) from None
 
 
 def generate_on(scenario: Scenario, arrived: Arrived, seed: int) -> Workload:
     """Return jobs that came at other times and sizes (a real trace) with the scenario's curves.
 
     Types, labels, evaluations and whatever else the trace leaves open are the scenario's.
+
+    Raises:
+        SpecError: as for `generate`.
     """
+    check_scenario(scenario)
     streams = _streams(seed)
     roles = _cast(scenario, arrived.submit_s.size, streams, arrived)
     return _with_elasticity(scenario, _with_curves(scenario, arrived, roles, streams), streams)
@@ -170,8 +187,16 @@ def _draw_arrivals(scenario: Scenario, roles: _Roles, streams: _Streams) -> Arri
     """Return sizes, durations and times of arrival."""
     jobs, law = scenario.jobs, scenario.durations
     gangs = draw_gangs(streams.gangs, jobs, weights=scenario.gangs)
-    spans = law.median_s * np.exp(law.sigma * streams.durations.standard_normal(jobs))
-    durations = spans * (np.maximum(roles.evals, 1) if law.per_eval else roles.stretch)
+    with np.errstate(over="ignore"):
+        spans = law.median_s * np.exp(law.sigma * streams.durations.standard_normal(jobs))
+        durations = spans * (np.maximum(roles.evals, 1) if law.per_eval else roles.stretch)
+        whole = float((gangs * durations).sum())
+    if not math.isfinite(whole):
+        message = (
+            f"durations of median {law.median_s:g} s and sigma {law.sigma:g} come to more seconds "
+            "than a number can say: lower durations.median_s or durations.sigma"
+        )
+        raise InputError(message)
     if law.whole_seconds:
         durations = np.maximum(1.0, np.rint(durations))
     return Arrived(

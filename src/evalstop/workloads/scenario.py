@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias, get_args
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
+
+from evalstop.core.errors import SpecError
+from evalstop.workloads.ranges import Group, Range, highest, lowest
 
 __all__ = [
     "CLOCKS",
@@ -36,7 +39,6 @@ __all__ = [
     "lowest",
 ]
 
-Range: TypeAlias = float | tuple[float, float]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Positive: TypeAlias = Annotated[float, Meta(gt=0)]
 NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
@@ -78,17 +80,7 @@ PROCESSES: tuple[str, ...] = get_args(Process)
 """How jobs may arrive."""
 
 
-def lowest(bounds: Range) -> float:
-    """Return the least value of a range."""
-    return bounds[0] if isinstance(bounds, tuple) else bounds
-
-
-def highest(bounds: Range) -> float:
-    """Return the greatest value of a range."""
-    return bounds[1] if isinstance(bounds, tuple) else bounds
-
-
-class Curves(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Curves(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """True quality.
 
     Attributes:
@@ -134,19 +126,20 @@ class Curves(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse what is not a mixture, or contradicts the labels."""
+        Group.__post_init__(self)
         for name in ("healthy", "hacking"):
             if not sum(getattr(self, name).values()) > 0:
                 message = f"{name} needs at least one family with a weight above 0"
-                raise ValueError(message)
+                raise SpecError(message)
         if not 0 < lowest(self.healthy_kl) <= highest(self.healthy_kl) <= 1:
             message = "healthy_kl must lie in (0, 1]: a healthy run ends before its peak"
-            raise ValueError(message)
+            raise SpecError(message)
         if not 1 < lowest(self.hacking_kl) <= highest(self.hacking_kl):
             message = "hacking_kl must lie above 1: a hacking run goes past its peak"
-            raise ValueError(message)
+            raise SpecError(message)
 
 
-class Noise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Noise(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Errors of observed scores.
 
     Attributes:
@@ -165,12 +158,13 @@ class Noise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse a negative error."""
+        Group.__post_init__(self)
         if not 0 <= lowest(self.sigma) <= highest(self.sigma):
             message = f"sigma must be at least 0, or a pair in order, got {self.sigma}"
-            raise ValueError(message)
+            raise SpecError(message)
 
 
-class Evals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Evals(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Evaluations of a job: evenly spaced.
 
     Attributes:
@@ -190,10 +184,11 @@ class Evals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse counts that are no range."""
+        Group.__post_init__(self)
         low, high = self.counts
         if not 0 <= low <= high:
             message = f"count must be at least 0, or a pair in order, got {self.count}"
-            raise ValueError(message)
+            raise SpecError(message)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -201,7 +196,7 @@ class Evals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.count if isinstance(self.count, tuple) else (self.count, self.count)
 
 
-class Durations(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Durations(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """True service of a job: lognormal.
 
     Attributes:
@@ -223,7 +218,7 @@ class Durations(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     estimated: bool = True
 
 
-class Arrivals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Arrivals(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When jobs come.
 
     Attributes:
@@ -237,14 +232,14 @@ class Arrivals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variation: Positive = 3.0
 
 
-class Tenants(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Tenants(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who hands jobs in: ``count`` tenants, the r-th with chance ~ r^-exponent."""
 
     count: Count = 8
     exponent: NotNegative = 1.0
 
 
-class Elasticity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Elasticity(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How jobs can use other numbers of GPUs than they ask for (`evalstop.schedulers.goodput`).
 
     Attributes:
@@ -262,7 +257,7 @@ class Elasticity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sync_share: Range = (0.01, 0.05)
 
 
-class Adversaries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Adversaries(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tenants who do not tell the truth: the last ``tenants`` of those there are.
 
     Attributes:
@@ -276,7 +271,7 @@ class Adversaries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     hide_declines: bool = False
 
 
-class Mitigation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Mitigation(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An inner defence: trainers that hold the policy back, as a KL penalty does.
 
     Gao et al. (2023, section 4): a KL penalty acts like stopping early; the gold score against KL
@@ -293,7 +288,7 @@ class Mitigation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kl_factor: Annotated[float, Meta(gt=0, le=1)] = 0.3
 
 
-class Signals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Signals(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What training itself reports beside the scores; both improve through hacking.
 
     Attributes:
@@ -311,7 +306,7 @@ class Signals(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     loss_noise: NotNegative = 0.01
 
 
-class Deliveries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Deliveries(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How reports arrive. The defaults mean: each once, at once, in order.
 
     Attributes:
@@ -332,7 +327,7 @@ class Deliveries(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return not (self.eval_s or self.delay_s or self.lost or self.repeated)
 
 
-class Costs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Costs(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What carrying out an action costs, in seconds: as `evalstop.sim.costs.ExecutionCosts`.
 
     The simulator is given these; workloads do not depend on them.
@@ -346,7 +341,7 @@ class Costs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     extra_eval_s: NotNegative = 0.0
 
 
-class NodeType(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NodeType(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """GPUs of one kind.
 
     Attributes:
@@ -360,7 +355,7 @@ class NodeType(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     speed: Positive = 1.0
 
 
-class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Scenario(Group, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A workload and the cluster it is meant for.
 
     Attributes:
@@ -380,7 +375,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str = "custom"
     gpus: Count = 64
     pools: tuple[NodeType, ...] = ()
-    jobs: Annotated[int, Meta(ge=0)] = 200
+    jobs: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 200
     types: dict[str, NotNegative] = field(
         default_factory=lambda: {"rlhf": 0.8, "dpo": 0.1, "lora": 0.1}
     )
@@ -405,26 +400,27 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse shares of nothing, and gangs that never fit."""
+        Group.__post_init__(self)
         for name in ("types", "gangs"):
             if not sum(getattr(self, name).values()) > 0:
                 message = f"{name} needs at least one entry with a weight above 0"
-                raise ValueError(message)
+                raise SpecError(message)
         unknown = sorted(set(self.hacking) - set(self.types))
         if unknown:
             message = f"hacking names {', '.join(unknown)}; types has {', '.join(self.types)}"
-            raise ValueError(message)
+            raise SpecError(message)
         if self.adversaries.tenants > self.tenants.count:
             message = (
                 f"{self.adversaries.tenants} adversaries cannot be among "
                 f"{self.tenants.count} tenants"
             )
-            raise ValueError(message)
+            raise SpecError(message)
         self._check_pools()
         largest = max((pool.gpus for pool in self.pools), default=self.gpus)
         if max(self.gangs) > largest:
             where = "GPUs of one node type" if self.pools else "GPUs"
             message = f"a gang of {max(self.gangs)} never fits on {largest} {where}"
-            raise ValueError(message)
+            raise SpecError(message)
 
     def _check_pools(self) -> None:
         """Refuse node types that do not make up the cluster."""
@@ -437,7 +433,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"pools must have different names and {self.gpus} GPUs in all, as gpus says, "
                 f"got {', '.join(names)} with {total}"
             )
-            raise ValueError(message)
+            raise SpecError(message)
 
     @property
     def speeds(self) -> dict[str, float]:

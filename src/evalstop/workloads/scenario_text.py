@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from evalstop.core.errors import ReadError
+from evalstop.core.errors import ReadError, SpecError
 from evalstop.workloads.scenario import CLOCKS, DECLINING, FAMILIES, PROCESSES, REPORTED, Scenario
 from evalstop.workloads.scenarios import NAMED
 
-__all__ = ["read_scenario", "scenario_toml", "write_scenario"]
+__all__ = ["check_scenario", "read_scenario", "scenario_toml", "write_scenario"]
 
 _GROUPS = {
     field.name: field.default.__struct_fields__
@@ -58,7 +58,24 @@ def read_scenario(text: str, *, source: str) -> Scenario:
     try:
         return msgspec.convert(whole, Scenario, str_keys=True)
     except msgspec.ValidationError as error:
-        raise ReadError(source, _explain(error, text=text)) from None
+        raise ReadError(source, _explain(error, text=text, tree=whole)) from None
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Refuse a scenario made in Python that no file could describe: types are not checked there.
+
+    Raises:
+        SpecError: naming the field, what was expected and what came.
+    """
+    try:
+        plain = write_scenario(scenario)
+        msgspec.convert(plain, Scenario, str_keys=True)
+    except msgspec.ValidationError as error:
+        message = f"scenario {scenario.name!r}: {_explain(error, text='', tree=plain)}"
+        raise SpecError(message) from None
+    except TypeError as error:
+        message = f"scenario {scenario.name!r}: expected numbers, words and tables, but {error}"
+        raise SpecError(message) from None
 
 
 def write_scenario(scenario: Scenario) -> dict[str, Any]:
@@ -98,14 +115,25 @@ def _toml_key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
-def _explain(error: msgspec.ValidationError, *, text: str) -> str:
-    """Return what is wrong, with its line, its path and the choices there are."""
+def _explain(error: msgspec.ValidationError, *, text: str, tree: object) -> str:
+    """Return what is wrong, with its line, its path, what came and the choices there are."""
     words, _, path = str(error).partition(" - at ")
     keys = re.findall(r"[\w-]+", path.removeprefix("`key` in "))
     choices = _CHOICES.get(tuple(keys)) if words.startswith("Invalid enum value") else None
     named = f"{'.'.join(keys)}: " if keys else ""
     known = f"; known: {', '.join(choices)}" if choices else ""
-    return f"{_line(text, keys)}{named}{words}{known}"
+    came = "" if ", got " in words or known else _came(tree, keys)
+    return f"{_line(text, keys)}{named}{words}{came}{known}"
+
+
+def _came(tree: object, keys: list[str]) -> str:
+    """Return what stands at a path, where that is one value."""
+    for key in keys:
+        if isinstance(tree, dict):
+            tree = tree.get(key)
+        elif isinstance(tree, list | tuple) and key.isdecimal() and int(key) < len(tree):
+            tree = tree[int(key)]
+    return "" if tree is None or isinstance(tree, dict | list | tuple) else f", got {tree!r}"
 
 
 def _base(name: object, *, text: str, source: str) -> dict[str, Any]:

@@ -81,3 +81,8 @@ def test_a_scenario_is_no_name_and_a_policy_is_made_afresh():
 def test_costs_are_seconds(value):
     with pytest.raises(InputError, match="stop_s must be a finite number of seconds >= 0"):
         ExecutionCosts(stop_s=value)
+
+
+def test_a_seed_counts_once():
+    with pytest.raises(InputError, match="seeds name one twice"):
+        simulate(SMALL, policy=Fifo, seeds=[3, 3])

@@ -359,7 +359,7 @@ def test_a_trace_without_owners_and_types_gets_those_of_the_scenario():
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: Evals(count=(3, 2)), "count must be at least 0"),
+        (lambda: Evals(count=(3, 2)), "count must be a number or a pair in order"),
         (lambda: Evals(count=-1), "count must be at least 0"),
         (lambda: Noise(sigma=-0.1), "sigma must be at least 0"),
         (lambda: Curves(healthy={}), "healthy needs at least one family"),
