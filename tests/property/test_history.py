@@ -1,5 +1,6 @@
 """R03, R11, R12, R14, R15: the verdict is a function of the set of reports."""
 
+import itertools
 import math
 
 import msgspec
@@ -141,6 +142,20 @@ def test_a_rewind_drops_the_abandoned_branch_but_keeps_its_best():
     assert not history.add(EvalPoint(step=2, score=0.7, attempt=2)).alarm
     assert [point.score for point in history.series] == [0.5, 0.7]
     assert history.best.score == 0.9
+
+
+def test_of_equal_scores_the_earliest_step_is_best_though_a_later_one_came_first():
+    reports = [
+        EvalPoint(step=80, score=0.6),
+        EvalPoint(step=0, score=0.5, attempt=1),
+        EvalPoint(step=10, score=0.6, attempt=1),
+    ]
+    for order in itertools.permutations(reports):
+        history = History(ConsecutiveDecline(k=2))
+        for report in order:
+            history.add(report)
+            assert history.best is not None  # looked at in between, as a platform does
+        assert (history.best.step, history.best.attempt) == (10, 1)
 
 
 def test_conflicting_reports_of_a_step_are_pooled_by_items():

@@ -165,7 +165,8 @@ class History(Generic[S]):
         if fresh:
             self._looked_at += len(fresh)
             top = max(fresh, key=_SCORE)
-            if self._best is None or top.score > self._best.score:
+            best = self._best  # perhaps of a later step, in an attempt that was rewound
+            if best is None or (top.score, -top.step) > (best.score, -best.step):
                 self._best = top
         return self._best
 

@@ -8,6 +8,7 @@ from evalstop.schedulers.backfill import FifoBackfill
 from evalstop.schedulers.fifo import Fifo
 from evalstop.schedulers.loss_aware import LossAware
 from evalstop.schedulers.native import Native
+from evalstop.schedulers.partitioned import Partitioned
 from evalstop.schedulers.pollux import Pollux
 from evalstop.schedulers.shortest import SjfEst, SrsfEst, SrtfEst
 from evalstop.schedulers.tiresias import Tiresias
@@ -17,6 +18,7 @@ __all__ = [
     "FifoBackfill",
     "LossAware",
     "Native",
+    "Partitioned",
     "Pollux",
     "SjfEst",
     "SrsfEst",

@@ -38,6 +38,7 @@ from evalstop.core.events import (
     TimerFired,
 )
 from evalstop.core.job import JobView, Phase
+from evalstop.core.settings import is_number
 from evalstop.schedulers.waiting import Entry, WaitingJobs
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class LossAware:
     hears_evals = False
 
     def __init__(self, *, epoch_s: float = 600.0, decay: float = 0.9) -> None:
-        if not (epoch_s > 0 and 0 < decay <= 1):
+        known = is_number(epoch_s) and is_number(decay)
+        if not (known and epoch_s > 0 and 0 < decay <= 1):
             msg = (
                 "loss-aware: expected epoch_s > 0 and decay in (0, 1], but got "
                 f"epoch_s={epoch_s}, decay={decay}"

@@ -32,6 +32,7 @@ from evalstop.core.events import (
     TimerFired,
 )
 from evalstop.core.policy import hears_evals
+from evalstop.core.settings import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +60,7 @@ class Partitioned:
     """
 
     def __init__(self, *, base: Callable[[], Policy], speeds: Mapping[str, float]) -> None:
-        if not speeds or not all(speed > 0 for speed in speeds.values()):
+        if not speeds or not all(is_number(one) and one > 0 for one in speeds.values()):
             msg = f"every node type needs a speed above 0, and there must be one, got {speeds}"
             raise SpecError(msg)
         self._parts = {name: _Part(base(), speed) for name, speed in speeds.items()}

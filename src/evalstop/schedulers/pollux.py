@@ -39,6 +39,7 @@ from evalstop.core.events import (
     TimerFired,
 )
 from evalstop.core.job import JobView, Phase
+from evalstop.core.settings import is_number
 from evalstop.schedulers.goodput import goodput, noise_from_efficiency
 from evalstop.schedulers.waiting import Entry, WaitingJobs
 from evalstop.schedulers.walk import take
@@ -75,7 +76,7 @@ class Pollux:
     hears_evals = False
 
     def __init__(self, *, interval_s: float = 60.0, sync: float = 0.02, gain: float = 0.05) -> None:
-        if not (interval_s >= 0 and sync >= 0 and gain >= 0):
+        if not all(is_number(value) and value >= 0 for value in (interval_s, sync, gain)):
             msg = (
                 "pollux: interval_s, sync and gain must be 0 or above, but got "
                 f"interval_s={interval_s}, sync={sync}, gain={gain}"

@@ -1,7 +1,10 @@
 """Node types: a job goes where it should end first, and each part sees its own GPUs alone."""
 
+import math
+
 import pytest
 
+from evalstop import schedulers
 from evalstop.config.schedulers import SCHEDULERS, parse_scheduler
 from evalstop.core.actions import Start
 from evalstop.core.errors import SpecError
@@ -122,3 +125,20 @@ def test_an_event_of_a_job_that_nobody_sent_anywhere_is_left_alone():
 def test_node_types_need_a_speed(speeds):
     with pytest.raises(SpecError, match="every node type needs a speed above 0"):
         Partitioned(base=Fifo, speeds=speeds)
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, "2", None])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: schedulers.Partitioned(base=schedulers.Fifo, speeds={"a": 1.0, "b": x}),
+        lambda x: schedulers.LossAware(epoch_s=x),
+        lambda x: schedulers.LossAware(decay=x),
+        lambda x: schedulers.Pollux(interval_s=x),
+        lambda x: schedulers.Pollux(sync=x),
+        lambda x: schedulers.Pollux(gain=x),
+    ],
+)
+def test_settings_of_schedulers_are_finite_numbers(make, value):
+    with pytest.raises(SpecError, match="got"):
+        make(value)
