@@ -21,8 +21,8 @@ each evaluation, the same rule written out in place. It keeps no record and chec
 Measured 2026-11 on one of two cores of a shared host. CPython 3.11.7: 385,000 events/s, 0.64 of
 SimPy's 602,000; Debian's 3.11.2: 444,000, 0.55 of 812,000. The million jobs 74 and 59 s, 1.15 GiB;
 the trial 8 ms (FIFO) and 13 to 14 ms; `consecutive` 805,000 to 1,310,000/s, `scan` and `default`
-68,000 to 90,000/s on curves of 20 and 59,000 to 77,000/s on curves of 2,000. With 25 programs on the
-two cores some hours before: 317,000 to 349,000 events/s, `scan` 50,000/s and 41,000/s at worst.
+68,000 to 90,000/s on curves of 20 and 59,000 to 77,000/s on curves of 2,000. An earlier state with
+25 programs on the two cores: 317,000 to 349,000 events/s, `scan` 50,000/s and 41,000/s at worst.
 What was done for it and what is left is in docs/design/0007-looking-ahead.md.
 
 Exits with 1 if a bound is missed.
