@@ -85,13 +85,13 @@ def _finite(number: float) -> float:
 
 
 def require_writable(event: Event) -> None:
-    """Refuse a fact that no line can hold, such as text that is not Unicode: half a surrogate.
+    """Refuse a fact that no line can hold: half a surrogate, a loss or a time that is NaN.
 
     Raises:
         InputError: it is one.
     """
     try:
-        encode(event)
+        _event_decoder.decode(encode(event))
     except (UnicodeError, OverflowError, TypeError, ValueError) as error:
         msg = f"the log cannot hold {type(event).__name__} as it came: {error}"
         raise InputError(msg) from error

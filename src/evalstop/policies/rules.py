@@ -108,7 +108,7 @@ class Rules(Struct, frozen=True):
         Raises:
             SpecError: something is no rule, or a job type is named twice.
         """
-        named = rules if isinstance(rules, Mapping) else {EVERY_OTHER: rules}
+        named: Mapping[Any, Rule] = rules if isinstance(rules, Mapping) else {EVERY_OTHER: rules}
         by_type: dict[str, NamedRule] = {}
         for kind, rule in named.items():
             if not has_methods(rule, "start", "step") and not has_methods(rule, "begin", "judge"):
@@ -116,6 +116,9 @@ class Rules(Struct, frozen=True):
                     "expected a rule, such as parse_rule('default') or ConsecutiveDecline(k=2), "
                     f"but got {rule!r}"
                 )
+                raise SpecError(msg)
+            if not isinstance(kind, str):
+                msg = f"expected job types by name, such as 'rlhf' or '*', but got {kind!r}"
                 raise SpecError(msg)
             job_type = canonical_job_type(kind)
             if job_type in by_type:

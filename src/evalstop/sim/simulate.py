@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from evalstop.core.errors import InputError
-from evalstop.core.settings import is_whole
+from evalstop.core.settings import has_methods, is_whole
 from evalstop.metrics.columns import JobColumns
 from evalstop.metrics.summary import Summary, json_tree, summarise
 from evalstop.sim.costs import ExecutionCosts
@@ -89,11 +89,15 @@ def simulate(
     chosen = _seeds(seeds)
     runs, events = [], 0
     for seed in chosen:
+        made = policy()
+        if not has_methods(made, "decide"):
+            msg = f"policy must make a policy, such as Fifo(), but it made {made!r}"
+            raise InputError(msg)
         columns, count = simulate_once(
             generate(scenario, seed) if arrived is None else generate_on(scenario, arrived, seed),
             gpus=scenario.gpus,
             pools=scenario.pools,
-            policy=policy(),
+            policy=made,
             costs=costs or costs_of(scenario),
             losses=losses,
         )

@@ -4,9 +4,16 @@ import msgspec
 import pytest
 
 from evalstop.core.actions import Action, Advise, Preempt, Start, Stop
-from evalstop.core.codec import VERSION, Unknown, decode_action, decode_event, encode
+from evalstop.core.codec import (
+    VERSION,
+    Unknown,
+    decode_action,
+    decode_event,
+    encode,
+    require_writable,
+)
 from evalstop.core.errors import InputError
-from evalstop.core.events import EvalReported, Event, JobEnded, JobSubmitted
+from evalstop.core.events import EvalReported, Event, JobEnded, JobSubmitted, LossReported
 from evalstop.core.job import JobSpec, Outcome
 from evalstop.core.points import NOT_FINITE, EvalPoint, Kind, State, Verdict
 
@@ -96,3 +103,24 @@ def test_a_stop_can_be_read_again_whatever_its_rule_computed(field, number, wrap
     else:
         assert getattr(stop.verdict, field) == 0.0
     assert encode(read) == line
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: LossReported(time=1.0, job="a", step=1, loss=x),
+        lambda x: JobEnded(time=x, job="a"),
+        lambda x: EvalReported(time=1.0, job="a", point=EvalPoint(step=1, items=(x, 1.0))),
+        lambda x: EvalReported(time=1.0, job="a", point=EvalPoint(step=1, signals=(("kl", x),))),
+    ],
+)
+def test_a_fact_that_could_not_be_read_again_is_refused_before_it_is_one(make, number):
+    require_writable(make(0.5))
+    with pytest.raises(InputError, match="the log cannot hold"):
+        require_writable(make(number))
+
+
+def test_a_score_that_is_no_number_can_be_written():
+    for score in (math.nan, math.inf, NOT_FINITE):
+        require_writable(EvalReported(time=1.0, job="a", point=EvalPoint(step=1, score=score)))

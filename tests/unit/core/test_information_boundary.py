@@ -118,6 +118,25 @@ def test_nothing_a_policy_is_given_leads_to_the_truth():
     assert not [item for item in spy.found if isinstance(item, str) and "hack" in item]
 
 
+class Seer(Spy):
+    """Policy that is shown what a job will report: scores and what comes with them, no truth."""
+
+    def foresee(self, job, ahead, start, view):
+        del job
+        self.found.extend(reachable(ahead))
+        self.found.extend(reachable(view))
+        return start
+
+
+def test_looking_ahead_shows_reports_and_no_truth():
+    seer = Seer()
+    Simulator(Workload.from_jobs([hidden_job()]), gpus=1, policy=seer).run()
+    floats = {item for item in seer.found if isinstance(item, float)}
+    assert {0.1, 0.2} <= floats
+    assert not floats & (set(TRUTH.values()) - {TRUTH["fails_at_s"]})
+    assert not [item for item in seer.found if isinstance(item, (SimJob, Workload, Simulator))]
+
+
 def test_a_job_view_is_the_white_list_and_nothing_else():
     assert set(JobView.__struct_fields__) == WHITE_LIST
 

@@ -54,6 +54,11 @@ def test_a_job_type_has_one_rule():
         Rules.of({"rlhf": ConsecutiveDecline(k=2), "grpo": ConsecutiveDecline(k=3)})
 
 
+def test_job_types_are_names():
+    with pytest.raises(SpecError, match="expected job types by name"):
+        Rules.of({3: ConsecutiveDecline(k=2)})
+
+
 @pytest.mark.parametrize(
     "rules", ["paper", None, 3, ConsecutiveDecline, {"rlhf": "paper"}], ids=repr
 )

@@ -86,3 +86,8 @@ def test_costs_are_seconds(value):
 def test_a_seed_counts_once():
     with pytest.raises(InputError, match="seeds name one twice"):
         simulate(SMALL, policy=Fifo, seeds=[3, 3])
+
+
+def test_what_makes_no_policy_is_refused():
+    with pytest.raises(InputError, match="policy must make a policy, such as Fifo"):
+        simulate(SMALL, policy=lambda: None)
