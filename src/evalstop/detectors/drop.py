@@ -21,6 +21,12 @@ _SUSPECT = State.SUSPECT
 
 Unit = Literal["se", "percent", "absolute"]
 
+_NO_UNIT = {
+    "se": "the standard error is not known yet: report stderr or n_items",
+    "percent": "there is no percent of a best score of 0: take unit=se or unit=absolute",
+}
+"""Why a drop cannot be measured."""
+
 
 class DropState(Struct, frozen=True, gc=False):
     """Best so far, evaluations in a row below the line, and what the noise is read from."""
@@ -57,6 +63,10 @@ class Drop(Struct, frozen=True, kw_only=True):
         ...     state, verdict = rule.step(state, point)
         >>> verdict.alarm
         True
+
+    Reference:
+        Prechelt, "Early Stopping - But When?", in Neural Networks: Tricks of the Trade, 1998: its
+        generalisation loss is unit "percent" with k = 1.
     """
 
     g: float = 5.0
@@ -93,7 +103,7 @@ class Drop(Struct, frozen=True, kw_only=True):
             threshold=self.g,
             best_step=peak.best_step,
             best_score=peak.best_score,
-            note="" if unit else "the standard error is not known yet: report stderr or n_items",
+            note="" if unit else _NO_UNIT[self.unit],
         )
 
     def _size_of_unit(

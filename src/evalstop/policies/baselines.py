@@ -31,7 +31,16 @@ class StopAt(Struct, frozen=True, kw_only=True):
     Args:
         fraction: share of the estimated service, in (0, 1).
 
-    A job without an estimate is never stopped. Reference: the paper's StopAt-0.65.
+    A job without an estimate is never stopped.
+
+    **False alarms**: every healthy job that has an estimate.
+
+    Example:
+        >>> StopAt(fraction=0.65)
+        StopAt(fraction=0.65)
+
+    Reference:
+        The paper's StopAt-0.65.
     """
 
     fraction: float = 0.65
@@ -76,7 +85,16 @@ class LossPlateau(Struct, frozen=True, kw_only=True):
         min_delta: relative fall that counts as progress, >= 0.
 
     It is blind to over-optimisation by construction: the loss keeps falling while quality does.
-    Non-finite losses are passed over. Reference: the paper's LossPlateau baseline.
+    Non-finite losses are passed over.
+
+    **False alarms**: every healthy job whose loss flattens before its end.
+
+    Example:
+        >>> LossPlateau(patience=5).begin().stale
+        0
+
+    Reference:
+        The paper's LossPlateau baseline.
     """
 
     patience: int = 3

@@ -11,6 +11,7 @@ from evalstop.detectors.combine import After, AllOf, AnyOf, Confirm
 from evalstop.detectors.consecutive import ConsecutiveDecline
 from evalstop.detectors.cusum import Cusum
 from evalstop.detectors.drop import Drop
+from evalstop.detectors.monitor import Monitor
 from evalstop.detectors.never import Never
 from evalstop.detectors.page_hinkley import PageHinkley
 from evalstop.detectors.patience import Patience
@@ -213,3 +214,11 @@ def test_a_run_of_a_million_declines_needs_no_more_memory_than_a_few():
         state, _ = rule.step(state, EvalPoint(step=step, score=-float(step), stderr=0.1))
     assert len(state.differences) <= 32
     assert math.isfinite(state.peak.best_score)
+
+
+def test_a_percent_of_nothing_is_said_to_be_none():
+    monitor = Monitor(Drop(g=1.0, k=1, unit="percent"), direction="max")
+    for step, score in enumerate([0.0, -1.0]):
+        verdict = monitor.update(score=score, step=step)
+    assert not verdict.alarm
+    assert "no percent of a best score of 0: take unit=se" in verdict.reason
