@@ -126,12 +126,12 @@ class Monitor:
             stderr=stderr_of_share(value, count) if error is None else error,
             n_items=count,
             attempt=_whole("attempt", attempt),
-            epoch_key=_name("epoch_key", epoch_key),
-            eval_id=_name("eval_id", eval_id),
-            checkpoint=_name("checkpoint", checkpoint),
+            epoch_key=None if epoch_key is None else _name("epoch_key", epoch_key),
+            eval_id=None if eval_id is None else _name("eval_id", eval_id),
+            checkpoint=None if checkpoint is None else _name("checkpoint", checkpoint),
             proxy=reward if math.isfinite(reward) else None,
             items=None if items is None else _items(items, self._sign),
-            signals=signals_of(_numbers(signals)),
+            signals=() if signals is None else signals_of(_numbers(signals)),
         )
         return self._own_sign(self._history.add(point))
 
@@ -202,14 +202,12 @@ def _number(name: str, value: object) -> float:
     raise InputError(msg)
 
 
-def _numbers(signals: Mapping[str, float | None] | None) -> dict[str, float]:
+def _numbers(signals: Mapping[str, float | None]) -> dict[str, float]:
     """Return named numbers without those that are not known.
 
     Raises:
         InputError: it is no table of named numbers.
     """
-    if signals is None:
-        return {}
     if not hasattr(signals, "items"):
         msg = f"signals must be named numbers, such as {{'kl': 0.1}}, but got {signals!r}"
         raise InputError(msg)
@@ -236,13 +234,13 @@ def _items(items: Iterable[float], sign: float) -> tuple[float, ...]:
     return scores
 
 
-def _name(what: str, value: object) -> str | None:
+def _name(what: str, value: object) -> str:
     """Return a name; a number is taken for its digits.
 
     Raises:
         InputError: it is neither.
     """
-    if value is None or isinstance(value, str):
+    if isinstance(value, str):
         return value
     if isinstance(value, int):
         return str(value)
