@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]  # ships no types
@@ -30,6 +31,11 @@ _HEADER = "header.json"
 _ZSTANDARD = 93
 _LOCAL_HEADER = struct.Struct("<26xHH")
 _ERRORS = ("stderr", "std")
+# What zipfile raises on damage depends on the byte that is wrong.
+_UNREADABLE = (
+    *(ValueError, KeyError, struct.error, zlib.error, EOFError, OSError, RuntimeError),
+    *(zipfile.BadZipFile, pa.ArrowException),
+)
 _STEP_KEYS = ("evalstop.step", "step")
 
 
@@ -121,7 +127,7 @@ def _list(value: object) -> Sequence[Any]:
 def _header(path: Path) -> Mapping[str, Any]:
     try:
         value = parsed(_header_bytes(path))
-    except (ValueError, KeyError, zipfile.BadZipFile, struct.error, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         message = f"not a readable log of inspect_ai, perhaps still being written: {error}"
         raise ReadError(str(path), message) from error
     if not isinstance(value, dict):

@@ -73,7 +73,8 @@ def read_parquet(path: Path, metric: str | None = None) -> Loaded:
             require_once(str(path), names, wanted)
             columns = [old for old, name in zip(header, names, strict=True) if name in wanted]
             data = parquet.read(columns=columns).select(columns).rename_columns(wanted)
-    except (pa.ArrowException, OSError) as error:
+            data.validate(full=True)  # text that is none would be found much later
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         message = f"not a readable Parquet file: {error}"
         raise ReadError(str(path), message) from error
     table = table_from_arrow(data, str(path), wide)._replace(header=names)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -191,6 +192,33 @@ def test_a_metric_of_two_columns_is_refused(tmp_path):
     path.write_text("step,acc,acc\n1,0.5,0.6\n")
     with pytest.raises(ReadError, match="the column acc is there more than once"):
         read_source(path, "acc")
+
+
+def test_a_log_that_is_damaged_anywhere_is_told(tmp_path):
+    path = tmp_path / "x.eval"
+    header = {"status": "success", "eval": {"model": "checkpoint-5"}, "results": {"scores": []}}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", json.dumps(header))
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for damaged in (whole[:place], whole[:place] + b"\xa5" + whole[place + 1 :]):
+            path.write_bytes(damaged)
+            with pytest.raises(ReadError):
+                read_source(path)
+
+
+def test_a_parquet_file_that_is_damaged_anywhere_is_told_or_read(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"trace_id": ["a"], "step": [1], "score": [0.5]}), path)
+    whole = path.read_bytes()
+    told = 0
+    for place in range(4, len(whole)):
+        path.write_bytes(whole[:place] + b"\xf3" + whole[place + 1 :])
+        try:
+            read_source(path)
+        except ReadError:
+            told += 1
+    assert told > 0.25 * len(whole)
 
 
 def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
