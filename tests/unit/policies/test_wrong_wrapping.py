@@ -73,7 +73,7 @@ def test_what_is_no_policy_is_refused(base):
         EvalStop(base=base, rules=parse_rule("paper"))
 
 
-@pytest.mark.parametrize("guard", ["observe", [Observe()], Observe], ids=repr)
+@pytest.mark.parametrize("guard", ["observe", [Observe()], Observe], ids=["name", "list", "class"])
 def test_what_is_no_guard_is_refused(guard):
     with pytest.raises(SpecError, match="guard must be one guard"):
         EvalStop(base=Fifo(), rules=parse_rule("paper"), guard=guard)
