@@ -130,6 +130,7 @@ def test_times_of_day_are_seen_behind_quotes_and_blank_lines(tmp_path, head):
         (PLAIN.encode("utf-16"), ["UTF-16", "iconv"]),
         (PLAIN.replace("a", "\xe9").encode("latin-1"), ["UTF-8", "0xe9"]),
     ],
+    ids=["gzip", "utf-16", "latin-1"],
 )
 def test_what_is_no_text_is_told(tmp_path, data, words):
     path = tmp_path / "trace.csv"
