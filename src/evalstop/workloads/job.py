@@ -14,7 +14,6 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from evalstop.core.errors import InputError
 from evalstop.core.job import JobSpec
 from evalstop.schedulers.goodput import goodput
 from evalstop.workloads.flat import (
@@ -32,6 +31,12 @@ from evalstop.workloads.flat import (
     padded,
     ragged,
 )
+from evalstop.workloads.soundness import (
+    PER_EVAL,
+    PER_EVAL_OPTIONAL,
+    require_fitting,
+    require_sound,
+)
 
 __all__ = ["SimJob", "Workload"]
 
@@ -41,26 +46,10 @@ Integers: TypeAlias = NDArray[np.integer[Any]]
 _CHUNK = 1024
 """Jobs turned into Python objects at a time: numpy's `tolist` is far cheaper than single items."""
 
-_EVALS_AT_A_TIME = 1 << 20
-"""Evaluations looked at in one go: what is computed of them takes memory too."""
-
-_PER_JOB_OPTIONAL = (
-    "estimated_s",
-    "fails_at_s",
-    "min_gpus",
-    "max_gpus",
-    "noise_scale",
-    "sync_share",
-    "ids",
-    "labels",
-)
 _Row: TypeAlias = tuple[
     JobSpec, float, float, bool, float, float | None, float | None, float | None
 ]
 """Spec, submit_s, duration_s, hacking, peak_s, fails_at_s, noise_scale and sync_share of a job."""
-
-_PER_EVAL = ("eval_offsets", "eval_steps", "scores", "true_scores")
-_PER_EVAL_OPTIONAL = ("stderrs", "proxies", "losses")
 
 
 class SimJob(Struct, frozen=True, kw_only=True, gc=False):
@@ -181,22 +170,7 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
             InputError: if lengths differ, submissions or a job's evaluations are out of order, or
                 a job is impossible.
         """
-        jobs, evals = len(self.submit_s), int(self.bounds[-1])
-        for name in ("duration_s", "gpus", "hacking", "peak_s", "tenant", "job_type"):
-            _check_length(name, getattr(self, name), jobs)
-        for name in _PER_JOB_OPTIONAL:
-            _check_length(name, getattr(self, name), jobs)
-        _check_length("bounds", self.bounds, jobs + 1)
-        for name in (*_PER_EVAL, *_PER_EVAL_OPTIONAL, "replicates"):
-            _check_length(name, getattr(self, name), evals)
-        _check_length("delivery_bounds", self.delivery_bounds, evals + 1)
-        if jobs and bool((np.diff(self.submit_s) < 0).any()):
-            message = "jobs must come in order of submission: sort by submit_s first"
-            raise InputError(message)
-        if jobs and not bool((self.duration_s > 0).all() and (self.gpus > 0).all()):
-            message = "every job needs a duration above 0 and at least one GPU"
-            raise InputError(message)
-        _check_order(self.eval_offsets, self.bounds)
+        require_sound(self)
 
     def __len__(self) -> int:
         """Return the number of jobs."""
@@ -245,11 +219,11 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
             yield from _without_evaluations(rows)
             return
         take = packed if compact else listed
-        offsets, steps, scores = (take(getattr(self, name), first, last) for name in _PER_EVAL[:-1])
+        offsets, steps, scores = (take(getattr(self, name), first, last) for name in PER_EVAL[:-1])
         true_scores = () if compact else listed(self.true_scores, first, last)
         errors, rewards, training = (
             None if column is None else take(column, first, last)
-            for column in (getattr(self, name) for name in _PER_EVAL_OPTIONAL)
+            for column in (getattr(self, name) for name in PER_EVAL_OPTIONAL)
         )
         deliveries = self._deliveries(first, last)
         again = optional_column(self.replicates, first, last)
@@ -330,8 +304,14 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
 
     @classmethod
     def from_jobs(cls, jobs: Sequence[SimJob]) -> Workload:
-        """Return these jobs, sorted by submission (stable), without loss of precision."""
+        """Return these jobs, sorted by submission (stable), without loss of precision.
+
+        Raises:
+            InputError: a job is impossible, or its lists are of different lengths.
+        """
         ordered = sorted(jobs, key=lambda job: job.submit_s)
+        for job in ordered:
+            require_fitting(job)
         specs = [job.spec for job in ordered]
         tenants, tenant = index_of([spec.tenant for spec in specs])
         job_types, job_type = index_of([spec.job_type for spec in specs])
@@ -367,28 +347,6 @@ class Workload(Struct, frozen=True, kw_only=True, eq=False):
             delivery_bounds=delivery_bounds,
             delivery_delays_s=delays,
         )
-
-
-def _check_length(name: str, column: Sequence[Any] | NDArray[Any] | None, length: int) -> None:
-    """Refuse a column of the wrong length."""
-    if column is not None and len(column) != length:
-        message = f"{name} must have {length} entries, got {len(column)}"
-        raise InputError(message)
-
-
-def _check_order(offsets: Floats, bounds: Integers) -> None:
-    """Refuse evaluations that come before the one before them of the same job."""
-    for start in range(0, len(offsets), _EVALS_AT_A_TIME):
-        part = offsets[start : start + _EVALS_AT_A_TIME + 1]
-        places = start + 1 + np.flatnonzero(~(part[1:] >= part[:-1]))
-        inside = places[bounds[np.searchsorted(bounds, places)] != places]
-        if inside.size:
-            job = int(np.searchsorted(bounds, inside[0], side="right")) - 1
-            message = (
-                f"eval_offsets of job {job} of {len(bounds) - 1} must not fall, but "
-                f"{offsets[inside[0]]} comes after {offsets[inside[0] - 1]}"
-            )
-            raise InputError(message)
 
 
 def _without_evaluations(rows: Iterable[_Row]) -> Iterator[SimJob]:

@@ -19,20 +19,21 @@ def sim_jobs(draw):
     series = st.lists(reals, min_size=count, max_size=count)
     delays = st.lists(st.floats(0, 1e3), max_size=2)
     maybe = st.none() | series if count else st.none()
+    gpus = draw(st.integers(1, 8))
     return SimJob(
         spec=JobSpec(
             id=str(draw(st.integers(0, 99))),
             tenant=draw(st.sampled_from(["", "a", "b"])),
             job_type=draw(st.sampled_from(["rlhf", "dpo"])),
-            gpus=draw(st.integers(1, 8)),
-            min_gpus=draw(st.none() | st.integers(1, 4)),
-            max_gpus=draw(st.none() | st.integers(4, 8)),
+            gpus=gpus,
+            min_gpus=draw(st.none() | st.integers(1, gpus)),
+            max_gpus=draw(st.none() | st.integers(gpus, 16)),
             estimated_s=draw(st.none() | positives),
             labels=draw(st.just({}) | st.just({"queue": "x"})),
         ),
         submit_s=draw(st.floats(0, 1e6)),
         duration_s=draw(positives),
-        eval_offsets=draw(series.map(sorted)),
+        eval_offsets=draw(st.lists(st.floats(0, 1e6), min_size=count, max_size=count).map(sorted)),
         eval_steps=draw(st.lists(st.integers(0, 10**9), min_size=count, max_size=count)),
         scores=draw(series),
         true_scores=draw(series),
@@ -67,7 +68,7 @@ def known_replicates(job):
     return [[score for score in row if score == score] for row in rows]  # noqa: PLR0124 -- NaN
 
 
-@given(st.lists(sim_jobs(), max_size=6))
+@given(st.lists(sim_jobs(), max_size=6, unique_by=lambda job: job.spec.id))
 def test_from_jobs_gives_back_the_same_jobs_in_order_of_submission(jobs):
     workload = Workload.from_jobs(jobs)
     nested = any(job.deliveries is not None for job in jobs)
@@ -145,7 +146,7 @@ def test_evaluations_of_a_job_must_not_go_back(offsets):
         Workload.from_jobs(jobs(*fine, offsets, [0.0]))
 
 
-@given(jobs=st.lists(sim_jobs(), max_size=5))
+@given(jobs=st.lists(sim_jobs(), max_size=5, unique_by=lambda job: job.spec.id))
 def test_a_simulator_is_given_the_same_jobs_but_their_true_scores(jobs):
     def plain(job):
         fields = {name: getattr(job, name) for name in job.__struct_fields__}
