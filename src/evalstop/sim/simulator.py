@@ -47,6 +47,7 @@ from evalstop.core.job import Outcome
 from evalstop.core.kernel import Kernel
 from evalstop.sim.agenda import BEHIND, Agenda
 from evalstop.sim.costs import ExecutionCosts
+from evalstop.sim.possible import require_possible
 from evalstop.sim.run import Run, Stage
 from evalstop.sim.runlog import RunLog
 
@@ -87,7 +88,7 @@ class Simulator:
         observer: called with each event and the actions it was answered with.
 
     Raises:
-        InputError: if a job asks for more GPUs than there are.
+        InputError: if a job asks for more GPUs than there are, or the cluster cannot be.
     """
 
     def __init__(
@@ -101,13 +102,7 @@ class Simulator:
         losses: bool = True,
         observer: Observer | None = None,
     ) -> None:
-        most = gpus if isinstance(gpus, int) else max(gpus.values(), default=0)
-        if len(workload) and int(workload.gpus.max()) > most:
-            msg = (
-                f"a job asks for {int(workload.gpus.max())} GPUs, but the cluster has {most}: "
-                "it could never start; give the cluster more GPUs or leave the job out"
-            )
-            raise InputError(msg)
+        require_possible(workload, gpus=gpus, speeds=speeds, policy=policy)
         self.kernel = Kernel(ClusterState(gpus), policy)
         self.log = RunLog(len(workload))
         self._workload = workload
