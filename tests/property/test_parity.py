@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parity_jobs import curve_of, job_of
 
 from evalstop.core.cluster import ClusterState
 from evalstop.core.codec import decode_action, decode_event, encode
@@ -66,40 +67,22 @@ def workload_of(seed: int, jobs: int) -> Workload:
     for index in range(jobs):
         evals = int(random.integers(0, 12))
         duration = float(random.integers(1, 200))
-        hacking = bool(random.random() < 0.5)
-        peak = 0.4 if hacking else 1.0
-        share = np.arange(1, evals + 1) / max(evals, 1)
-        truth = np.minimum(share, 2 * peak - share)
-        scores = truth + random.normal(0, 0.05, evals)
-        scores[random.random(evals) < 0.05] = np.nan
+        peak = 0.4 if random.random() < 0.5 else 1.0
         made.append(
-            SimJob(
-                spec=JobSpec(
-                    id=f"j{index}",
-                    tenant=f"t{index % 3}",
-                    job_type=["rlhf", "dpo", "lora"][index % 3],
-                    gpus=int(random.integers(1, GPUS + 1)),
-                    estimated_s=None
-                    if index % 7 == 0
-                    else duration * float(random.uniform(0.5, 2)),
-                ),
+            job_of(
+                index,
+                curve_of(random, evals, peak),
+                peak=peak,
+                duration=duration,
+                gpus=int(random.integers(1, GPUS + 1)),
+                estimated_s=None if index % 7 == 0 else duration * float(random.uniform(0.5, 2)),
                 submit_s=float(random.integers(0, 300)),
-                duration_s=duration,
-                eval_offsets=(share * duration).tolist(),
-                eval_steps=list(range(1, evals + 1)),
-                scores=scores.tolist(),
-                true_scores=truth.tolist(),
-                stderrs=[0.05] * evals,
-                losses=(1.0 - 0.5 * share).tolist(),
                 deliveries=[
                     [] if random.random() < 0.1 else [float(random.integers(0, 30))]
                     for _ in range(evals)
                 ]
                 if index % 2
                 else [[0.0]] * evals,
-                hacking=hacking,
-                peak_s=peak * duration,
-                fails_at_s=duration / 2 if index % 11 == 5 else None,
             )
         )
     return Workload.from_jobs(made)

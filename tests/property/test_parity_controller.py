@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parity_jobs import curve_of, job_of
 
 from evalstop.config.rules import parse_rule
 from evalstop.config.schedulers import parse_scheduler
@@ -96,37 +97,24 @@ def workload_of(seed):
         evals = int(random.integers(0, 12))
         duration = float(random.uniform(1, 200))
         peak = 0.4 if random.random() < 0.5 else 1.0
-        share = np.arange(1, evals + 1) / max(evals, 1)
-        truth = np.minimum(share, 2 * peak - share)
-        scores = truth + random.normal(0, 0.05, evals)
-        scores[random.random(evals) < 0.05] = np.nan
+        curve = curve_of(random, evals, peak)
         gpus = int(random.integers(1, GPUS + 1))
+        elastic = index % 4 == 3
         made.append(
-            SimJob(
-                spec=JobSpec(
-                    id=f"j{index}",
-                    tenant=f"t{index % 3}",
-                    job_type=["rlhf", "dpo", "lora"][index % 3],
-                    gpus=gpus,
-                    min_gpus=max(1, gpus // 2) if index % 4 == 3 else None,
-                    max_gpus=gpus if index % 4 == 3 else None,
-                    estimated_s=None if index % 7 == 0 else duration,
-                ),
+            job_of(
+                index,
+                curve,
+                peak=peak,
+                duration=duration,
+                gpus=gpus,
+                min_gpus=max(1, gpus // 2) if elastic else None,
+                max_gpus=gpus if elastic else None,
+                estimated_s=None if index % 7 == 0 else duration,
                 submit_s=float(random.uniform(0, 300)),
-                duration_s=duration,
-                eval_offsets=(share * duration).tolist(),
-                eval_steps=list(range(1, evals + 1)),
-                scores=scores.tolist(),
-                true_scores=truth.tolist(),
-                stderrs=[0.05] * evals,
-                losses=(1.0 - 0.5 * share).tolist(),
                 deliveries=[
                     random.uniform(0, 30, int(random.choice([0, 1, 1, 1, 2]))).tolist()
                     for _ in range(evals)
                 ],
-                hacking=peak < 1,
-                peak_s=peak * duration,
-                fails_at_s=duration / 2 if index % 11 == 5 else None,
             )
         )
     return Workload.from_jobs(made)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from evalstop.config.spelling import Entry, build, parameters_of, require_text, unknown_name
 from evalstop.core.errors import SpecError
-from evalstop.core.job import canonical_job_type
 from evalstop.detectors.bayes import Bayes
 from evalstop.detectors.bocpd import Bocpd
 from evalstop.detectors.consecutive import ConsecutiveDecline
@@ -20,7 +21,10 @@ from evalstop.detectors.paired import Paired
 from evalstop.detectors.patience import Patience
 from evalstop.detectors.scan import Scan
 from evalstop.policies.baselines import LossPlateau, StopAt
-from evalstop.policies.rules import EVERY_OTHER, NamedRule, Rules
+from evalstop.policies.rules import EVERY_OTHER, NamedRule, Rules, by_job_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["DEFAULT", "PAPER", "RULES", "parse_rule"]
 
@@ -228,18 +232,16 @@ def parse_rule(spec: str) -> Rules:
 
 
 def _parse_map(text: str, spec: str) -> Rules:
-    by_type: dict[str, NamedRule] = {}
     if not text.strip("; "):
         msg = f"expected TYPE=SPEC[;TYPE=SPEC...], but got {text!r}"
         raise SpecError(msg)
+    return Rules(by_job_type(_parts(text), f"{text!r} names"), spec)
+
+
+def _parts(text: str) -> Iterator[tuple[str, NamedRule]]:
     for part in filter(None, (part.strip() for part in text.split(";"))):
         kind, equals, rule = part.partition("=")
         if not equals or not kind.strip() or not rule.strip():
             msg = f"expected TYPE=SPEC[;TYPE=SPEC...], but got {part!r} in {text!r}"
             raise SpecError(msg)
-        job_type = canonical_job_type(kind)
-        if job_type in by_type:
-            msg = f"{text!r} names the job type {job_type!r} twice: keep one"
-            raise SpecError(msg)
-        by_type[job_type] = NamedRule(build(rule.strip(), RULES, "rule"), rule.strip())
-    return Rules(by_type, spec)
+        yield kind, NamedRule(build(rule.strip(), RULES, "rule"), rule.strip())

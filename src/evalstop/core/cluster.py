@@ -244,19 +244,15 @@ class ClusterState:
         """Change nothing."""
 
     def _change_capacity(self, event: CapacityChanged) -> None:
-        view = self.view
-        if event.pool and not self._pools:
-            self._pools[""] = Pool("", view.total_gpus, view.free_gpus)
-            self._pools[event.pool] = Pool(event.pool, 0, 0)
+        view, pools = self.view, self._pools
+        if event.pool and not pools:
+            pools[""] = Pool("", view.total_gpus, view.free_gpus)
             self.show_pools()
-        if not self._pools:
-            grown = event.gpus - view.total_gpus
-            force_setattr(view, "total_gpus", event.gpus)
-            self._move_free("", grown)
-            return
-        pool = self._pools.setdefault(event.pool, Pool(event.pool, 0, 0))
-        grown = event.gpus - pool.total
-        force_setattr(pool, "total", event.gpus)
+        grown = event.gpus - view.total_gpus
+        if pools:
+            pool = pools.setdefault(event.pool, Pool(event.pool, 0, 0))
+            grown = event.gpus - pool.total
+            force_setattr(pool, "total", event.gpus)
         force_setattr(view, "total_gpus", view.total_gpus + grown)
         self._move_free(event.pool, grown)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from msgspec import Struct
 
-from evalstop.core.points import NOT_FINITE, EvalPoint, stderr_of_share
+from evalstop.core.points import LARGEST, NOT_FINITE, EvalPoint, stderr_of_share
 from evalstop.core.signals import Signals, signals_of
 from evalstop.ports import Reading
 from evalstop.traces.names import find
@@ -23,7 +23,6 @@ __all__ = ["Watch", "is_number", "names_of_object", "readings_of_object"]
 
 _SCORE_KEYS = ("score", "value")
 _LARGEST = 2**53
-_LARGEST_NUMBER = 1e100
 
 
 class Watch(Struct, frozen=True, kw_only=True):
@@ -167,7 +166,7 @@ def _is_numeric(value: object) -> TypeGuard[float]:
 def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a number whose square is one too; as for reports over HTTP."""
     # NaN is not; and a whole number of any length can be compared.
-    return _is_numeric(value) and abs(value) <= _LARGEST_NUMBER
+    return _is_numeric(value) and abs(value) <= LARGEST
 
 
 def _is_count(value: object) -> TypeGuard[int]:

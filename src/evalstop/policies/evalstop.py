@@ -28,6 +28,7 @@ from evalstop.core.history import History
 from evalstop.core.points import State, Verdict
 from evalstop.core.policy import foresight_of, hears_evals
 from evalstop.core.settings import has_methods
+from evalstop.policies.guard import is_guard
 from evalstop.policies.rules import JobRule, NamedRule, Rule, Rules
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class EvalStop:
         if not has_methods(base, "decide"):
             msg = f"base must be a scheduler or another policy, such as Fifo(), but got {base!r}"
             raise SpecError(msg)
-        if guard is not None and not has_methods(guard, "screen", "hear", "withdraw"):
+        if guard is not None and not is_guard(guard):
             msg = (
                 f"guard must be one guard, such as Observe() or a Chain of them, but got {guard!r}"
             )

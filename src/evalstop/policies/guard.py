@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evalstop.core.events import Event
     from evalstop.core.policy import ClusterView
 
-__all__ = ["Chain", "Forbids", "Guard"]
+__all__ = ["Chain", "Forbids", "Guard", "is_guard"]
 
 
 class Guard(Protocol):
@@ -42,6 +42,11 @@ class Guard(Protocol):
     def withdraw(self, job: str) -> None:
         """The job's alarm is over: forget the stop that was held (R11)."""
         ...
+
+
+def is_guard(thing: object) -> bool:
+    """Return whether a thing, not the class of one, can stand between an alarm and a stop."""
+    return has_methods(thing, "screen", "hear", "withdraw")
 
 
 @runtime_checkable
@@ -70,7 +75,7 @@ class Chain:
     def __init__(self, guards: Sequence[Guard]) -> None:
         self.guards = tuple(guards)
         for guard in self.guards:
-            if not has_methods(guard, "screen", "hear", "withdraw"):
+            if not is_guard(guard):
                 msg = f"expected a list of guards, such as [Observe()], but it holds {guard!r}"
                 raise InputError(msg)
 

@@ -14,6 +14,8 @@ from evalstop.core.settings import has_methods
 from evalstop.detectors.never import Never
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from evalstop.core.events import EvalReported, LossReported
     from evalstop.core.job import JobView
     from evalstop.core.points import Verdict
@@ -27,6 +29,7 @@ __all__ = [
     "Rule",
     "Rules",
     "Selector",
+    "by_job_type",
 ]
 
 EVERY_OTHER = "*"
@@ -79,6 +82,26 @@ class Selector(Struct, frozen=True, kw_only=True):
         return all(job.labels.get(name) == value for name, value in self.labels.items())
 
 
+def by_job_type(named: Iterable[tuple[str, NamedRule]], said: str) -> dict[str, NamedRule]:
+    """Return rules by job type, in whatever way jobs may write it: grpo is rlhf.
+
+    Args:
+        named: names of job types, and their rules.
+        said: who names them, and the verb, for the error.
+
+    Raises:
+        SpecError: a job type is named twice.
+    """
+    by_type: dict[str, NamedRule] = {}
+    for kind, rule in named:
+        job_type = canonical_job_type(kind)
+        if job_type in by_type:
+            msg = f"{said} the job type {job_type!r} twice ({kind.strip()!r}): keep one"
+            raise SpecError(msg)
+        by_type[job_type] = rule
+    return by_type
+
+
 class Rules(Struct, frozen=True):
     """A map from job type to rule; ``"*"`` is for all types that are not named.
 
@@ -109,7 +132,6 @@ class Rules(Struct, frozen=True):
             SpecError: something is no rule, or a job type is named twice.
         """
         named: Mapping[Any, Rule] = rules if isinstance(rules, Mapping) else {EVERY_OTHER: rules}
-        by_type: dict[str, NamedRule] = {}
         for kind, rule in named.items():
             if not has_methods(rule, "start", "step") and not has_methods(rule, "begin", "judge"):
                 msg = (
@@ -120,12 +142,8 @@ class Rules(Struct, frozen=True):
             if not isinstance(kind, str):
                 msg = f"expected job types by name, such as 'rlhf' or '*', but got {kind!r}"
                 raise SpecError(msg)
-            job_type = canonical_job_type(kind)
-            if job_type in by_type:
-                msg = f"the rules name the job type {job_type!r} twice ({kind!r}): keep one"
-                raise SpecError(msg)
-            by_type[job_type] = NamedRule(rule, repr(rule))
-        return Rules(by_type)
+        pairs = ((kind, NamedRule(rule, repr(rule))) for kind, rule in named.items())
+        return Rules(by_job_type(pairs, "the rules name"))
 
     def for_job(self, job: JobView) -> NamedRule:
         """Return the rule for a job and its SPEC."""

@@ -18,6 +18,7 @@ starts, and nobody else. Whatever else happens meanwhile, the next fill looks at
 from __future__ import annotations
 
 import math
+from sys import maxsize
 from typing import TYPE_CHECKING
 
 from evalstop.core.actions import Action, Start
@@ -273,7 +274,7 @@ class QueueFill:
             return self._displace(self._from(first[0], view), starts, view)
         if spare and self.waiting.fits_beside(first, spare):
             # Whoever waits and stands before the last of them is too large for what is over.
-            return self._displace(self._last(len(last), view), starts, view)
+            return self._displace(self._from(first[0], view, len(last)), starts, view)
         preempts = all_but(spare, last)
         if starts:
             self._started_at = view.now
@@ -317,25 +318,15 @@ class QueueFill:
                         return last, -missing
         return [], 0
 
-    def _last(self, number: int, view: ClusterView) -> list[PlacedEntry]:
-        """Return the last so many who run, in order."""
+    def _from(self, key: float, view: ClusterView, most: int = maxsize) -> list[PlacedEntry]:
+        """Return the running jobs with this key or a larger one, in order; the last ``most``."""
         jobs = view.jobs
         last: list[PlacedEntry] = []
-        for running in reversed(self._running):
-            for place in reversed(running.values()):
-                job = jobs[place.job]
+        for running in reversed(self._running[int(key) :]):
+            for name, place in reversed(running.items()):
+                job = jobs[name]
                 if job.phase is _RUNNING or job.phase is _PREEMPTING:
-                    last.append(((place.key, place.rank, place.job, place.gpus), job))
-                    if len(last) == number:
+                    last.append(((place.key, place.rank, name, place.gpus), job))
+                    if len(last) == most:
                         return last[::-1]
         return last[::-1]
-
-    def _from(self, key: float, view: ClusterView) -> list[PlacedEntry]:
-        """Return the running jobs with this key or a larger one, in order."""
-        jobs = view.jobs
-        return [
-            ((place.key, place.rank, name, place.gpus), job)
-            for running in self._running[int(key) :]
-            for name, place in running.items()
-            if (job := jobs[name]).phase is _RUNNING or job.phase is _PREEMPTING
-        ]

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from evalstop.core.errors import InputError
 from evalstop.core.job import JobSpec
-from evalstop.core.points import NOT_FINITE, EvalPoint, stderr_of_share
+from evalstop.core.points import LARGEST, NOT_FINITE, EvalPoint, stderr_of_share
 from evalstop.core.signals import signals_of
 from evalstop.custody import is_url, locate
 from evalstop.ports import Launch
@@ -25,7 +25,7 @@ __all__ = ["EvalIn", "LossIn", "Submission", "check_id", "launch_of_submission",
 
 Step = Annotated[int, Meta(ge=0, le=2**53)]
 Name = Annotated[str, Meta(max_length=200)]
-Finite = Annotated[float, Meta(ge=-1e100, le=1e100)]
+Finite = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 """A number whose square is one too."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")

@@ -180,7 +180,7 @@ class Run:
     def pause(self, now: float) -> None:
         """Stop training and save."""
         self.ticket = 0
-        self.service_s += (now - self.begun_at) * self.rate
+        self._settle(now)
         self.stage = _SAVING
 
     def finish(self, now: float, outcome: Outcome) -> None:
@@ -190,7 +190,7 @@ class Run:
             if outcome is _COMPLETED:
                 self.service_s = self.last_s  # adding up pieces of service would lose some
             else:
-                self.service_s += (now - self.begun_at) * self.rate
+                self._settle(now)
         self.stage = _FINISHED
         self.outcome = outcome
 
@@ -203,7 +203,7 @@ class Run:
 
     def resize(self, now: float, gpus: int) -> None:
         """Go on with another number of GPUs, at the rate of the job's goodput."""
-        self.service_s += (now - self.begun_at) * self.rate
+        self._settle(now)
         self.gpu_seconds += (now - self.held_since) * self.held_gpus
         self.held_gpus = gpus
         self.held_since = now
@@ -253,3 +253,7 @@ class Run:
         self.rate = self.job.rate(gpus) * self.speed
         self.pace = 1.0 / self.rate
         self.origin = now - self.pace * self.service_s
+
+    def _settle(self, now: float) -> None:
+        """Count the service since the job began to train, or was resized."""
+        self.service_s += (now - self.begun_at) * self.rate

@@ -337,7 +337,7 @@ class Simulator:
             rate = None
         time = now + (self._costs.restart_s if run.started_before else self._costs.start_s)
         started = JobStarted(time=time, job=name, gpus=gpus, pool=pool, rate=rate)
-        if time > now:
+        if time > now:  # what `_at` does, in place: starts are most of all
             self._agenda.later(time, started)
         else:
             self._facts.append(started)
@@ -379,11 +379,7 @@ class Simulator:
             return  # it ends by itself
         run.pause(now)
         time = now + self._costs.preempt_s
-        preempted = JobPreempted(time=time, job=action.job)
-        if time > now:
-            self._agenda.later(time, preempted)
-        else:
-            self._facts.append(preempted)
+        self._at(now, time, JobPreempted(time=time, job=action.job))
 
     def _resize(self, now: float, action: Resize) -> None:
         run = self._runs[action.job]

@@ -32,6 +32,7 @@ __all__ = [
     "Table",
     "curves",
     "missing_column",
+    "whole_steps",
 ]
 
 NUMBERS = ("step", "score", "value", "stderr", "n_items", "loss", "proxy", "attempt")
@@ -144,23 +145,30 @@ class _Checked(NamedTuple):
 def _checked(table: Table, columns: Mapping[str, pa.Array]) -> _Checked:
     scores = columns["score"]
     return _Checked(
-        _steps(table, columns["step"]),
+        whole_steps(columns["step"], "step", table.place),
         scores.fill_null(math.nan).to_numpy(zero_copy_only=False),
         ~np.asarray(scores.is_null(), dtype=bool),
     )
 
 
-def _steps(table: Table, column: pa.Array) -> NDArray[np.int64]:
-    """Return steps as whole numbers, or say which row has none."""
+def whole_steps(column: pa.Array, name: str, place: Callable[[int], str]) -> NDArray[np.int64]:
+    """Return a column of steps as whole numbers.
+
+    Args:
+        column: as floats, null for none.
+        name: what the file calls it.
+        place: where a row (0 = first) stands, for errors.
+
+    Raises:
+        ReadError: a step is none, or none that a float tells from the next.
+    """
     raw = column.fill_null(math.nan).to_numpy(zero_copy_only=False)
     bad = ~(np.isfinite(raw) & (np.floor(raw) == raw) & (np.abs(raw) < _LARGEST_STEP))
     if bad.any():
         row = int(np.argmax(bad))
         value = column[row].as_py()
         came = "nothing" if value is None else f"{value:g}"
-        raise ReadError(
-            table.place(row), f"step must be a whole number below 2^53, but it is {came}"
-        )
+        raise ReadError(place(row), f"{name} must be a whole number below 2^53, but it is {came}")
     whole: NDArray[np.int64] = raw.astype(np.int64)
     return whole
 

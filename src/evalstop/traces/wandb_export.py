@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from evalstop.core.errors import ReadError
 from evalstop.traces.csv_columns import line_of, read_columns
+from evalstop.traces.longform import whole_steps
 from evalstop.traces.rewinds import attempts_of
 from evalstop.traces.series import Curve, Loaded, SkippedPoint
 from evalstop.traces.wandb_offline import OWN_STEPS
@@ -23,7 +24,6 @@ __all__ = ["is_wandb_export", "read_wandb_export"]
 _STEPS = ("Step", *OWN_STEPS, "_step")
 _PART = " - "
 _EXTREMES = ("__MIN", "__MAX")
-_LARGEST_STEP = 2.0**53
 
 
 def is_wandb_export(header: Sequence[str]) -> bool:
@@ -41,19 +41,14 @@ def read_wandb_export(path: Path, header: Sequence[str]) -> Loaded:
     step_column = header[0]
     wanted = [name for name in header[1:] if _PART in name and not name.endswith(_EXTREMES)]
     columns = read_columns(path, header, [step_column, *wanted], [step_column, *wanted])
-    steps = columns.pop(step_column).to_pylist()
-    for row, step in enumerate(steps):
-        if step is None or not abs(step) < _LARGEST_STEP or step != int(step):
-            place = f"{path}:{line_of(path, row)}"
-            came = "nothing" if step is None else f"{step:g}"
-            message = f"{step_column} must be a whole number below 2^53, but it is {came}"
-            raise ReadError(place, message)
+    column_of_steps = columns.pop(step_column)
+    steps = whole_steps(column_of_steps, step_column, lambda row: f"{path}:{line_of(path, row)}")
     curves = []
     for name, column in columns.items():
         run, _, metric = name.rpartition(_PART)
         written = [
-            (int(step), score)
-            for step, score in zip(steps, column.to_pylist(), strict=True)
+            (step, score)
+            for step, score in zip(steps.tolist(), column.to_pylist(), strict=True)
             if score is not None
         ]
         rows = [(step, score) for step, score in written if step >= 0]

@@ -112,14 +112,11 @@ def _require_length(name: str, column: Sequence[Any] | Column | None, length: in
 
 def _require_gangs(workload: Workload) -> None:
     """Refuse elastic jobs that cannot run on the gang they ask for."""
-    for name, wanted in (("min_gpus", "from 1 to gpus"), ("max_gpus", "at least gpus")):
-        column = getattr(workload, name)
-        if column is None:
-            continue
-        given = column != 0
-        least = 1 if name == "min_gpus" else workload.gpus
-        fits = (column >= least) & ((column <= workload.gpus) | (name == "max_gpus"))
-        _require(workload, name, fits | ~given, wanted)
+    fewest, gpus, most = workload.min_gpus, workload.gpus, workload.max_gpus
+    if fewest is not None:
+        _require(workload, "min_gpus", (fewest >= 0) & (fewest <= gpus), "from 1 to gpus")
+    if most is not None:
+        _require(workload, "max_gpus", (most == 0) | (most >= gpus), "at least gpus")
 
 
 def _require(workload: Workload, name: str, good: Column, wanted: str) -> None:
