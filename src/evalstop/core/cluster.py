@@ -18,6 +18,7 @@ GPU is ever in two allocations. `check` verifies that the sum is conserved.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, assert_never
 
@@ -53,7 +54,7 @@ from evalstop.core.job import JobView, Outcome, Phase
 from evalstop.core.live_view import LiveView, Pool, WholeCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from evalstop.core.policy import PoolView
 
@@ -85,14 +86,14 @@ class ClusterState:
     """
 
     def __init__(self, gpus: int | Mapping[str, int] = 0) -> None:
-        totals = {} if isinstance(gpus, int) else dict(gpus)
+        totals = dict(gpus) if isinstance(gpus, Mapping) else {}
         self._jobs: dict[str, JobView] = {}
         self._pool_of: dict[str, str] = {}
         self._resizing: dict[str, int] = {}
         self._pools = {name: Pool(name, total, total) for name, total in totals.items()}
         """Node types that are told apart; none where all GPUs are interchangeable."""
         self.ended: dict[str, Outcome] = {}
-        total = gpus if isinstance(gpus, int) else sum(totals.values())
+        total = sum(totals.values()) if isinstance(gpus, Mapping) else int(gpus)
         jobs = MappingProxyType(self._jobs)
         self.view = LiveView(float("-inf"), total, total, jobs, MappingProxyType({}))
         self.show_pools()

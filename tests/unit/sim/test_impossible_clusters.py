@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from evalstop.core.errors import InputError
@@ -38,3 +39,10 @@ def test_a_job_that_could_never_start_is_refused(gpus):
     with pytest.raises(InputError, match="asks for 1 GPUs, but the cluster has 0"):
         Simulator(ONE, gpus=gpus, policy=Fifo())
     assert Simulator(NONE, gpus=gpus, policy=Fifo()).run().ends == 0
+
+
+@pytest.mark.parametrize("gpus", [4, np.int64(4), np.int32(4)], ids=["int", "int64", "int32"])
+def test_any_whole_number_of_gpus_is_one(gpus):
+    simulator = Simulator(ONE, gpus=gpus, policy=Fifo())
+    assert simulator.run().ends == 1
+    assert type(simulator.kernel.state.view.free_gpus) is int
