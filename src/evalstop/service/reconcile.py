@@ -198,8 +198,8 @@ def _first_sight(report: JobReport, look: Look) -> Iterator[Event]:
 
 def _come_back(report: JobReport, look: Look) -> Iterator[Event]:
     """Tell that a job which had ended is in its cluster's queue again: its owner requeued it."""
-    if report.spec is None:
-        return
+    if report.spec is None or report.state is RunState.RELEASING:
+        return  # releasing: after a restart nobody can prove the release of GPUs that others hold
     note = "requeued by its owner after it had ended"
     yield OperatorCommanded(
         time=look.now, command="undo", actor="its owner", job=report.job, note=note

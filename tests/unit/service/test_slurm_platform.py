@@ -163,6 +163,27 @@ def test_a_job_that_its_owner_requeues_after_its_end_is_guarded_again(site):
     ]
 
 
+def test_a_job_that_has_ended_is_not_revived_by_a_restart(site):
+    site.lists(site.row("5"))
+    platform = site.up(rule="consecutive:k=2")
+    _known(platform, "5")
+    site.lists(site.row("5", state="COMPLETED"))
+    ended = platform.wait_for("5", {"failed", "completed"}, within_s=120)["outcome"]
+    site.running.close()
+    # Slurm remembers it for minutes, and its GPU has gone to another job: nobody who did not see
+    # it before can tell that it was released.
+    site.lists(site.row("5", state="COMPLETED") + site.row("6"))
+    (site.folder / "nodes").write_text(
+        f"n1{SEPARATOR}gpu:8{SEPARATOR}gpu:1(IDX:0){SEPARATOR}mixed{END}\n"
+    )
+    platform = site.up(rule="consecutive:k=2")
+    _known(platform, "6")
+    for _ in range(3):
+        platform.parts.carry_out.look().result(timeout=120)
+    assert platform.job("5")["outcome"] == ended
+    assert json.loads(platform.explain("5"))["operators"] == []
+
+
 def test_a_stopped_job_that_is_requeued_is_not_revived(site):
     site.lists(site.row("5"))
     platform = site.up(rule="consecutive:k=2")
