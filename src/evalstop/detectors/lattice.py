@@ -57,9 +57,7 @@ def refined(lattice: Lattice, score: float) -> Lattice:
     share = round(abs(score), _DIGITS)
     if share > 1.0:
         return _NONE
-    whole, _, digits = repr(share).partition(".")
-    if "e" in digits or "e" in whole:
-        return _NONE
+    digits = f"{share:.{_DIGITS}f}".partition(".")[2].rstrip("0") or "0"
     if len(digits) <= _PRINTED:
         grid = 10 ** len(digits)
         own = grid // math.gcd(round(share * grid), grid)

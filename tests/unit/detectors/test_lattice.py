@@ -64,6 +64,11 @@ def test_a_turned_direction_changes_nothing():
     assert items([-score for score in scores]) == items(scores) == 541
 
 
+@pytest.mark.parametrize("size", [10_001, 12_345, 16_384, 20_000])
+def test_one_of_more_than_ten_thousand_items_is_a_share_too(size):
+    assert refined(START, 1 / size).denominator == size  # Python writes it with an exponent
+
+
 @given(st.integers(1, 20_000), st.data())
 def test_the_quick_look_is_never_too_strict(size, data):
     score = data.draw(st.integers(0, size)) / size
